@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+# Everything happens in $(VENV), made here; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
+CPP_FILES := $(SOURCES)
+
+.PHONY: demo test build lint format types ctest sanitize clean
+
+demo: $(VENV)/.demo ## Build, then the main job on a real graph.
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test ## Every test but those marked slow.
+	$(BIN)/python -m pytest
+
+build: $(VENV)/.built
+
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0 torch_geometric numpy ninja 'setuptools<81' wheel
+	touch $@
+
+$(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(SOURCES)
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.built
+	$(PIP) --no-build-isolation --editable '.[demo]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.built
+	@echo "torch_scatter and torch_sparse are compiled from source once: about ten minutes on two cores."
+	$(PIP) --no-build-isolation torch_scatter torch_sparse
+	$(PIP) --no-build-isolation --editable '.[test,demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	touch $@
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+ctest:
+	cmake -S . -B $(BUILD)/core -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake --build $(BUILD)/core
+	ctest --test-dir $(BUILD)/core --output-on-failure
+
+sanitize:
+	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRONTGI_SANITIZE=address,undefined
+	cmake --build $(BUILD)/sanitize
+	ctest --test-dir $(BUILD)/sanitize --output-on-failure
+
+clean:
+	rm -rf $(BUILD) $(VENV) frontgi_pyg/_C*.so *.egg-info

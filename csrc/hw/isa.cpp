@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "isa.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace frontgi {
+namespace {
+
+struct Candidate {
+  const char* name;
+  const KernelTable* table;
+};
+
+std::vector<Candidate> candidates() {
+  std::vector<Candidate> found = {{"baseline", &baseline::table}};
+#if defined(__x86_64__)
+  // The compiler's run-time checks ask the operating system too (XGETBV), not the processor alone.
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    found.push_back({"avx2", &avx2::table});
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      found.push_back({"avx512", &avx512::table});
+    }
+  }
+#endif
+  return found;
+}
+
+std::atomic<const KernelTable*>& current() {
+  static std::atomic<const KernelTable*> table{candidates().back().table};
+  return table;
+}
+
+}  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates()) names.emplace_back(candidate.name);
+  return names;
+}
+
+std::string current_isa() {
+  for (const Candidate& candidate : candidates()) {
+    if (candidate.table == current().load(std::memory_order_acquire)) return candidate.name;
+  }
+  return "baseline";
+}
+
+void force_isa(const std::string& name) {
+  std::string there;
+  for (const Candidate& candidate : candidates()) {
+    if (name == candidate.name) {
+      current().store(candidate.table, std::memory_order_release);
+      return;
+    }
+    there += there.empty() ? "" : ", ";
+    there += candidate.name;
+  }
+  throw std::invalid_argument("isa: this machine has " + there + " (got '" + name + "')");
+}
+
+const KernelTable& kernels() { return *current().load(std::memory_order_acquire); }
+
+}  // namespace frontgi

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// Aggregate over the rows of a CSR adjacency (FrontGI, algorithm 2), for one instruction set.
+//
+// Idea: the accumulators of a piece of a row stay in registers over all of the row's edges, and the output is
+// written once. A row is cut into pieces of kWide vectors, then kNarrow, then one, then a masked tail; each piece
+// walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too).
+// Layout: see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety.
+// Bits: every lane does the same multiply, then add, unfused, edge by edge, so pieces and instruction sets agree.
+#pragma once
+
+namespace frontgi::FRONTGI_ISA {
+
+#if FRONTGI_VECTOR_BYTES == 64
+constexpr int kWide = 16;  // of 32 registers
+#else
+constexpr int kWide = 8;  // of 16
+#endif
+constexpr int kNarrow = 2;
+constexpr int64_t kPrefetchBytesAhead = 4096;  // how much of the gathered stream is in flight
+constexpr int64_t kPrefetchEdgesMax = 16;
+
+template <Reduce R, class A>
+FRONTGI_INLINE Vector<A> first_value() {
+  if constexpr (R == Reduce::min) return broadcast<A>(A(__builtin_inff()));
+  if constexpr (R == Reduce::max) return broadcast<A>(-A(__builtin_inff()));
+  return Vector<A>{};
+}
+
+template <Reduce R, class V>
+FRONTGI_INLINE V combine(V acc, V v) {
+  // A NaN wins and stays, as in torch.
+  if constexpr (R == Reduce::min) return ((v < acc) | (v != v)) ? v : acc;
+  if constexpr (R == Reduce::max) return ((v > acc) | (v != v)) ? v : acc;
+  return acc + v;
+}
+
+template <class A>
+FRONTGI_INLINE A value_or(const void* values, int64_t i, A otherwise) {
+  return values ? static_cast<const A*>(values)[i] : otherwise;
+}
+
+// What a row's edges have in common while its pieces are worked on.
+struct RowOfEdges {
+  int64_t row, begin, end;
+  int64_t edge_end;  // of the whole range of rows: prefetching stops there
+  int64_t ahead;     // edges
+};
+
+template <class T, class Index, Reduce R, bool Weighted, int NV, bool Tail>
+FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r, int64_t f, int tail, T* out) {
+  using A = Accumulator<T>;
+  using V = Vector<A>;
+  constexpr int L = kLanes<A>;
+  const Index* col = static_cast<const Index*>(args.col);
+  const T* x = static_cast<const T*>(args.x) + f;
+  const int64_t stride = args.x_stride;
+
+  V acc[NV];
+  for (int v = 0; v < NV; ++v) acc[v] = first_value<R, A>();
+  for (int64_t e = r.begin; e < r.end; ++e) {
+    if (e + r.ahead < r.edge_end) {
+      const char* next = reinterpret_cast<const char*>(x + int64_t(col[e + r.ahead]) * stride);
+      constexpr int bytes = NV * L * int(sizeof(T));
+      for (int b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, 3);
+    }
+    const int64_t j = int64_t(col[e]);
+    if (args.skip_loops && j == r.row) continue;
+    const T* source = x + j * stride;
+    A weight = 1;
+    if constexpr (Weighted) weight = value_or<A>(args.edge_weight, e, 1) * value_or<A>(args.col_scale, j, 1);
+    for (int v = 0; v < NV; ++v) {
+      V value = Tail ? load_first(source, tail) : load(source + v * L);
+      if constexpr (Weighted) value = value * broadcast<A>(weight);
+      acc[v] = combine<R>(acc[v], value);
+    }
+  }
+
+  const bool empty = r.begin == r.end;
+  const A row_scale = value_or<A>(args.row_scale, r.row, 1);
+  const T* self = args.x_self ? static_cast<const T*>(args.x_self) + r.row * args.x_self_stride + f : nullptr;
+  const A self_scale = value_or<A>(args.self_scale, r.row * args.self_step, 1);
+  const T* bias = args.bias ? static_cast<const T*>(args.bias) + f : nullptr;
+  for (int v = 0; v < NV; ++v) {
+    V value = acc[v];
+    if constexpr (R == Reduce::min || R == Reduce::max) {
+      if (empty) value = V{};
+    }
+    if (args.reduce == Reduce::mean && !empty) value = value / broadcast<A>(A(r.end - r.begin));
+    if (args.row_scale) value = value * broadcast<A>(row_scale);
+    if (self) {
+      const V own = Tail ? load_first(self, tail) : load(self + v * L);
+      value = value + own * broadcast<A>(self_scale);
+    }
+    if (bias) value = value + (Tail ? load_first(bias, tail) : load(bias + v * L));
+    if (args.relu) value = (value < V{}) ? V{} : value;
+    if constexpr (Tail) {
+      store_first(out, value, tail);
+    } else if (args.stream) {
+      store_stream(out + v * L, value);
+    } else {
+      store(out + v * L, value);
+    }
+  }
+}
+
+template <class T, class Index, Reduce R, bool Weighted>
+void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_end) {
+  constexpr int L = kLanes<Accumulator<T>>;
+  const int64_t width = args.width;
+  RowOfEdges r{};
+  r.edge_end = args.rowptr[row_end];
+  const int64_t row_bytes = width * int64_t(sizeof(T));
+  r.ahead = row_bytes > 0 ? kPrefetchBytesAhead / row_bytes : 0;
+  r.ahead = r.ahead < 2 ? 2 : r.ahead > kPrefetchEdgesMax ? kPrefetchEdgesMax : r.ahead;
+  T* out = static_cast<T*>(args.out);
+  for (int64_t row = row_begin; row < row_end; ++row, out += args.out_stride) {
+    r.row = row;
+    r.begin = args.rowptr[row];
+    r.end = args.rowptr[row + 1];
+    int64_t f = 0;
+    for (; f + kWide * L <= width; f += kWide * L)
+      reduce_piece<T, Index, R, Weighted, kWide, false>(args, r, f, 0, out + f);
+    for (; f + kNarrow * L <= width; f += kNarrow * L)
+      reduce_piece<T, Index, R, Weighted, kNarrow, false>(args, r, f, 0, out + f);
+    if (f + L <= width) {
+      reduce_piece<T, Index, R, Weighted, 1, false>(args, r, f, 0, out + f);
+      f += L;
+    }
+    if (f < width) reduce_piece<T, Index, R, Weighted, 1, true>(args, r, f, int(width - f), out + f);
+  }
+}
+
+template <class T, class Index>
+void aggregate_typed(const AggregateArgs& given, int64_t row_begin, int64_t row_end) {
+  AggregateArgs args = given;
+  args.stream = given.stream && can_stream(static_cast<const T*>(args.out), args.out_stride);
+  const bool weighted = args.edge_weight || args.col_scale;
+  using Range = void (*)(const AggregateArgs&, int64_t, int64_t);
+  constexpr Range sum[] = {aggregate_range<T, Index, Reduce::sum, false>, aggregate_range<T, Index, Reduce::sum, true>};
+  constexpr Range min[] = {aggregate_range<T, Index, Reduce::min, false>, aggregate_range<T, Index, Reduce::min, true>};
+  constexpr Range max[] = {aggregate_range<T, Index, Reduce::max, false>, aggregate_range<T, Index, Reduce::max, true>};
+  const Range* range = args.reduce == Reduce::min ? min : args.reduce == Reduce::max ? max : sum;
+  range[weighted](args, row_begin, row_end);
+  if (args.stream) finish_streaming();
+}
+
+void aggregate_rows(const AggregateArgs& args, int64_t row_begin, int64_t row_end) {
+  using Typed = void (*)(const AggregateArgs&, int64_t, int64_t);
+  constexpr Typed narrow_index[] = {aggregate_typed<float, int32_t>, aggregate_typed<double, int32_t>,
+                                    aggregate_typed<Bf16, int32_t>, aggregate_typed<Half, int32_t>};
+  constexpr Typed wide_index[] = {aggregate_typed<float, int64_t>, aggregate_typed<double, int64_t>,
+                                  aggregate_typed<Bf16, int64_t>, aggregate_typed<Half, int64_t>};
+  (args.wide_index ? wide_index : narrow_index)[int(args.dtype)](args, row_begin, row_end);
+}
+
+}  // namespace frontgi::FRONTGI_ISA

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// The kernels: one thread's share of each hot loop, compiled once for every instruction set.
+//
+// A kernel knows neither torch nor threads nor schedules. It is given raw pointers, row strides in elements and
+// a range of rows; the caller (csrc/run) has validated everything and owns all memory. Nothing is allocated here.
+//
+// Invariant: an output element is a function of its own row alone, summed over the row's edges in CSR order (over
+// k in ascending order for the GEMM) by one chain of operations. How rows and columns are cut into calls therefore
+// changes no bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "types.h"
+
+namespace frontgi {
+
+// out[i] = act( row_scale[i] * reduce_{e in row i} edge_weight[e] * col_scale[col[e]] * x[col[e]]
+//               + self_scale[i] * x_self[i] + bias )                                  (FrontGI, eq. 3-7, section 3.4)
+//
+// Every pointer marked "optional" may be null, and then stands for ones (scales, weights) or for an absent term
+// (x_self, bias). `reduce` mean divides by the number of edges; rows without edges give 0 before the self term.
+// Scales and weights are in the accumulator type of `dtype`; x, x_self, bias and out are in `dtype`.
+// x_self may alias out: an element is read before it is written.
+struct AggregateArgs {
+  DType dtype = DType::f32;
+  Reduce reduce = Reduce::sum;
+  bool wide_index = false;            // col holds int64_t, else int32_t
+  bool skip_loops = false;            // edges with col == row take no part
+  bool relu = false;                  // applied last
+  bool stream = false;                // write around the cache: out will not be read soon
+  const int64_t* rowptr = nullptr;    // [rows + 1]
+  const void* col = nullptr;          // [edges], ascending within a row
+  const void* edge_weight = nullptr;  // optional [edges]
+  const void* row_scale = nullptr;    // optional [rows]
+  const void* col_scale = nullptr;    // optional [columns of the adjacency]
+  const void* x = nullptr;            // source rows, `width` elements each
+  int64_t x_stride = 0;
+  const void* self_scale = nullptr;  // optional [rows] (self_step 1) or one value (self_step 0)
+  int64_t self_step = 0;
+  const void* x_self = nullptr;  // optional [rows, width]
+  int64_t x_self_stride = 0;
+  const void* bias = nullptr;  // optional [width]
+  void* out = nullptr;         // the element (row_begin, 0) of the output
+  int64_t out_stride = 0;
+  int64_t width = 0;
+};
+
+// out[e] = row_scale[i] * col_scale[j] * <a[i], b[j]> for the edges e = (i, j) of a range of rows: the gradient of
+// an edge weight. a and b are in `dtype`, out in its accumulator type.
+struct EdgeDotArgs {
+  DType dtype = DType::f32;
+  bool wide_index = false;
+  const int64_t* rowptr = nullptr;
+  const void* col = nullptr;
+  const void* row_scale = nullptr;  // optional
+  const void* col_scale = nullptr;  // optional
+  const void* a = nullptr;
+  int64_t a_stride = 0;
+  const void* b = nullptr;
+  int64_t b_stride = 0;
+  void* out = nullptr;  // [edges]
+  int64_t width = 0;
+};
+
+// The pieces of a row-blocked GEMM, C[m, n] = act(sum_k A[m, k] B[n, k] + bias[n]), in the manner of BLIS
+// (van Zee and van de Geijn, 2015), without blocking over k: a row of C depends on its own row of A alone, at any
+// height. B is packed once into panels [n / panel][k][panel]; a worker packs a tile of A into panels of
+// `tile_rows` rows, each cut in blocks of `k_block` columns at a fixed row stride, so that rows 4 KiB apart do not
+// fall into one cache set.
+struct GemmShape {
+  int64_t k = 0;
+  int64_t n = 0;
+};
+
+struct GemmKernels {
+  int64_t panel_rows;     // rows of A that one micro-kernel call covers
+  int64_t panel_columns;  // columns of C in a panel of B
+  // Elements (of the accumulator type) that a packed A of `rows` rows, a packed B of n columns, takes.
+  int64_t (*packed_a_size)(int64_t rows, int64_t k);
+  int64_t (*packed_b_size)(int64_t n, int64_t k);
+  // A[rows, k_size] at columns [k_begin, k_begin + k_size) of a packed tile of `k_total` columns.
+  void (*pack_a)(DType dtype, const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t k_begin,
+                 int64_t k_size, int64_t k_total, void* packed);
+  // Panels [panel_begin, panel_end) of B[n, k] at rows [k_begin, k_begin + k_size) of k_total.
+  void (*pack_b)(DType dtype, const void* b, int64_t n_stride, int64_t k_stride, int64_t n, int64_t k_begin,
+                 int64_t k_size, int64_t k_total, int64_t panel_begin, int64_t panel_end, void* packed);
+  // C (+)= packed_a * packed_b, in `dtype`. With `accumulate`, C is in the accumulator type and is added to, and
+  // bias and relu are ignored. bias (optional) is in `dtype`.
+  void (*multiply)(DType dtype, const void* packed_a, int64_t rows, const void* packed_b, GemmShape shape,
+                   const void* bias, bool relu, bool accumulate, bool stream, void* c, int64_t c_stride);
+};
+
+struct KernelTable {
+  void (*aggregate)(const AggregateArgs& args, int64_t row_begin, int64_t row_end);
+  void (*edge_dot)(const EdgeDotArgs& args, int64_t row_begin, int64_t row_end);
+  GemmKernels gemm_f32;  // f32, bf16 and f16: packed as float
+  GemmKernels gemm_f64;
+};
+
+namespace baseline {
+extern const KernelTable table;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const KernelTable table;
+}
+namespace avx512 {
+extern const KernelTable table;
+}
+#endif
+
+}  // namespace frontgi

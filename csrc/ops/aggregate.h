@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// What the ops that aggregate share: their tensors, checked and turned into a kernel's arguments.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../run/schedule.h"
+#include "boundary.h"
+
+namespace frontgi {
+
+struct AggregateTensors {
+  OptionalTensor edge_weight, row_scale, col_scale, self_scale;
+  std::string reduce;
+  bool skip_loops;
+};
+
+// Arguments for aggregating `x` (2-D, unit column stride) over `csr`; self term, bias and output are left unset.
+// Tensors whose data is pointed to are kept alive in `keep`.
+AggregateArgs aggregate_args(const AggregateTensors& tensors, const CsrTensors& csr, const Tensor& x, const char* op,
+                             std::vector<Tensor>& keep);
+
+// The self term: `x_self`, or `x` itself where only a self scale is given.
+void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x, int64_t rows, const char* op,
+              std::vector<Tensor>& keep);
+
+// The planner's choice, or the schedule asked for as [kind, workers, slice_width] (0: the planner fills it in).
+Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers);
+AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr);
+
+// Outputs this large leave the cache before anyone reads them.
+inline bool streams(int64_t bytes) { return bytes > (16 << 20); }
+
+}  // namespace frontgi

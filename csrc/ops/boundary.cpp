@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "boundary.h"
+
+#include <atomic>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "../graph/convert.h"
+
+namespace frontgi {
+namespace {
+
+std::atomic<bool> pool_was_used{false};
+std::atomic<bool> pool_is_lost{false};  // this process is a fork of one whose pool had threads
+
+#if defined(__unix__) || defined(__APPLE__)
+const int registered = pthread_atfork(nullptr, nullptr, [] {
+  if (pool_was_used.load(std::memory_order_relaxed)) pool_is_lost.store(true, std::memory_order_relaxed);
+});
+#endif
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+
+const char* type_name(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Short:
+      return "int16";
+    case ScalarType::Char:
+      return "int8";
+    case ScalarType::Byte:
+      return "uint8";
+    case ScalarType::Bool:
+      return "bool";
+    default:
+      return "another dtype";
+  }
+}
+
+}  // namespace
+
+std::string describe(const Tensor& t) {
+  std::ostringstream text;
+  text << type_name(t.scalar_type()) << " [";
+  for (int64_t d = 0; d < t.dim(); ++d) text << (d ? ", " : "") << t.size(d);
+  text << "]";
+  return text.str();
+}
+
+void require_cpu(const Tensor& t, int64_t dim, const char* op, const char* name) {
+  require(t.is_cpu(), op, "'", name, "' must be on the CPU");
+  require(t.dim() == dim, op, "'", name, "' must be ", dim, "-D (got ", describe(t), ")");
+}
+
+DType dtype_of(const Tensor& t, const char* op, const char* name) {
+  switch (t.scalar_type()) {
+    case ScalarType::Float:
+      return DType::f32;
+    case ScalarType::Double:
+      return DType::f64;
+    case ScalarType::BFloat16:
+      return DType::bf16;
+    case ScalarType::Half:
+      return DType::f16;
+    default:
+      break;
+  }
+  require(false, op, "'", name, "' must be float32, float64, bfloat16 or float16 (got ", describe(t), ")");
+  return DType::f32;
+}
+
+ScalarType accumulator_type(DType dtype) { return dtype == DType::f64 ? ScalarType::Double : ScalarType::Float; }
+
+Tensor with_unit_columns(const Tensor& t) {
+  const bool usable = t.size(1) <= 1 || t.stride(1) == 1;
+  // A row stride shorter than the row (an expanded tensor) is read like any other.
+  return usable ? t : torch::stable::contiguous(t);
+}
+
+const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, const char* op, const char* name,
+                        std::vector<Tensor>& keep) {
+  if (!t.has_value()) return nullptr;
+  require_cpu(*t, 1, op, name);
+  require(t->scalar_type() == type, op, "'", name, "' must be ", type_name(type), " (got ", describe(*t), ")");
+  require(t->size(0) == size, op, "'", name, "' must have ", size, " elements (got ", describe(*t), ")");
+  keep.push_back(t->is_contiguous() ? *t : torch::stable::contiguous(*t));
+  return keep.back().const_data_ptr();
+}
+
+void advise_huge_pages(void* data, int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  if (bytes < 4 * kHugePageBytes) return;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const uintptr_t end =
+      (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / kHugePageBytes * kHugePageBytes;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)data;
+  (void)bytes;
+#endif
+}
+
+Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type) {
+  const int64_t sizes[] = {rows, columns};
+  Tensor fresh = torch::stable::new_empty(like, {sizes, 2}, type);
+  advise_huge_pages(fresh.mutable_data_ptr(), rows * columns * static_cast<int64_t>(fresh.element_size()));
+  return fresh;
+}
+
+CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols, bool trusted, const char* op) {
+  require_cpu(rowptr, 1, op, "rowptr");
+  require_cpu(col, 1, op, "col");
+  require(rowptr.scalar_type() == ScalarType::Long, op, "'rowptr' must be int64 (got ", describe(rowptr), ")");
+  require(col.scalar_type() == ScalarType::Int || col.scalar_type() == ScalarType::Long, op,
+          "'col' must be int32 or int64 (got ", describe(col), ")");
+  require(rowptr.size(0) >= 1, op, "'rowptr' must have at least one element (got ", describe(rowptr), ")");
+  require(num_cols >= 0, op, "'num_cols' must not be negative (got ", num_cols, ")");
+  CsrTensors csr{rowptr.is_contiguous() ? rowptr : torch::stable::contiguous(rowptr),
+                 col.is_contiguous() ? col : torch::stable::contiguous(col),
+                 rowptr.size(0) - 1,
+                 num_cols,
+                 col.size(0),
+                 col.scalar_type() == ScalarType::Long,
+                 nullptr,
+                 nullptr};
+  csr.rowptr_data = static_cast<const int64_t*>(csr.rowptr.const_data_ptr());
+  csr.col_data = csr.col.const_data_ptr();
+  if (!trusted) {
+    TorchExecutor executor;
+    if (csr.wide_index) {
+      check_csr(op, csr.rowptr_data, csr.rows, static_cast<const int64_t*>(csr.col_data), csr.edges, num_cols,
+                executor);
+    } else {
+      check_csr(op, csr.rowptr_data, csr.rows, static_cast<const int32_t*>(csr.col_data), csr.edges, num_cols,
+                executor);
+    }
+  }
+  return csr;
+}
+
+int64_t TorchExecutor::max_workers() const {
+  if (pool_is_lost.load(std::memory_order_relaxed)) return 1;
+  return static_cast<int64_t>(torch::stable::get_num_threads());
+}
+
+void TorchExecutor::run(int64_t workers, const std::function<void(int64_t)>& body) {
+  if (workers <= 1 || pool_is_lost.load(std::memory_order_relaxed)) {
+    for (int64_t worker = 0; worker < workers; ++worker) body(worker);
+    return;
+  }
+  pool_was_used.store(true, std::memory_order_relaxed);
+  torch::stable::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) body(worker);
+  });
+}
+
+Machine& machine() {
+  static Machine instance;
+  return instance;
+}
+
+}  // namespace frontgi

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// The planner: how an aggregation is dealt to domains and workers. Plain integers; changes no bit of a result.
+//
+//   serial        one worker, rows in order
+//   hierarchical  rows cut by edges over the domains, then dealt in slots inside each (FrontGI, algorithm 4)
+//   mixed         features cut into slices, a slice of all source rows packed into a buffer that fits its domain's
+//                 cache, slices dealt to domains, rows in slots inside each (FrontGI, algorithm 3, section 3.2.1)
+#pragma once
+
+#include <cstdint>
+
+#include "../hw/machine.h"
+
+namespace frontgi {
+
+enum class ScheduleKind : int32_t { serial, hierarchical, mixed };
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::serial;
+  int64_t workers = 1;
+  int64_t domains = 1;
+  int64_t slice_width = 0;  // features in a slice; mixed only
+  int64_t slots = 1;        // row slots in a domain's queue (mixed) or in all (hierarchical)
+};
+
+// What the planner looks at. Sizes in elements, width in features.
+struct AggregateShape {
+  int64_t rows = 0;     // destinations
+  int64_t columns = 0;  // sources
+  int64_t edges = 0;
+  int64_t width = 0;
+  int64_t element_bytes = 4;
+};
+
+Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers);
+
+// A schedule as asked for: `kind` with what is left at 0 filled in by the planner's own rules.
+// Throws std::invalid_argument if it cannot run.
+Schedule forced_schedule(ScheduleKind kind, int64_t workers, int64_t slice_width, const AggregateShape& shape,
+                         const Machine& machine, int64_t max_workers);
+
+// Workers worth waking for `bytes` of traffic.
+int64_t workers_for_bytes(int64_t bytes, int64_t max_workers);
+
+}  // namespace frontgi

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+// Row-blocked Update (FrontGI, algorithm 5, section 3.3) and the fused layer (section 3).
+//
+// Idea: every worker multiplies its own tiles of rows by the whole weight, packed once for all; a tile, aggregated or
+// copied, is packed into the worker's L2 cache and used at once. Rows are dealt in slots of equal work.
+#include "update.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "../graph/row_slots.h"
+#include "../hw/isa.h"
+#include "aggregate.h"
+#include "scratch.h"
+#include "work_queue.h"
+
+namespace frontgi {
+namespace {
+
+constexpr int64_t kPackedTileBytes = 384 << 10;  // of a 1 MiB L2, beside a panel of the weight
+constexpr int64_t kTileRowsMax = 512;
+constexpr int64_t kSlotsPerWorker = 16;
+constexpr int64_t kFlopsPerWorker = 1 << 20;  // below, a second worker costs more than it brings
+constexpr int64_t kFlopsPerGatheredByte = 8;  // what one core computes while it gathers a byte
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+const GemmKernels& gemm_for(const KernelTable& table, DType dtype) {
+  return dtype == DType::f64 ? table.gemm_f64 : table.gemm_f32;
+}
+
+const void* element(const void* p, DType dtype, int64_t index) {
+  return static_cast<const char*>(p) + index * element_bytes(dtype);
+}
+void* element(void* p, DType dtype, int64_t index) { return static_cast<char*>(p) + index * element_bytes(dtype); }
+
+// Everything about an update that is decided before its workers start.
+struct UpdatePlan {
+  int64_t workers, slots, tile_rows, k_total;
+  int64_t edge_cost = 0, row_cost = 1;
+};
+
+UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t max_workers) {
+  UpdatePlan plan{};
+  for (int64_t i = 0; i < args.operand_count; ++i) plan.k_total += args.operands[i].k;
+  const int64_t row_flops = std::max<int64_t>(1, 2 * plan.k_total * args.n);
+  int64_t edges = 0;
+  if (args.aggregate) {
+    edges = args.aggregate->rowptr[args.rows];
+    // Costs in flops: an edge gathers a row of k elements.
+    plan.edge_cost = args.operands[0].k * element_bytes(args.dtype) * kFlopsPerGatheredByte;
+    plan.row_cost = row_flops;
+  }
+  const int64_t flops = args.rows * row_flops + edges * plan.edge_cost;
+  plan.workers = std::clamp<int64_t>(flops / kFlopsPerWorker, 1, max_workers);
+
+  const int64_t panel = gemm.panel_rows;
+  const int64_t row_bytes = std::max<int64_t>(1, plan.k_total * accumulator_bytes(args.dtype));
+  const int64_t fitting = std::clamp<int64_t>(kPackedTileBytes / row_bytes, panel, kTileRowsMax);
+  const int64_t fair = ceil_div(args.rows, plan.workers * 4);
+  plan.tile_rows = std::max<int64_t>(1, std::min(fitting, std::max(fair, panel))) / panel * panel;
+  plan.tile_rows = std::max(plan.tile_rows, panel);
+  plan.slots = plan.workers == 1
+                   ? 1
+                   : std::clamp<int64_t>(args.rows / plan.tile_rows, plan.workers, plan.workers * kSlotsPerWorker);
+  return plan;
+}
+
+AlignedBuffer pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const GemmKernels& gemm,
+                           Executor& executor) {
+  AlignedBuffer packed(static_cast<size_t>(gemm.packed_b_size(args.n, plan.k_total) * accumulator_bytes(args.dtype)));
+  const int64_t panels = ceil_div(args.n, gemm.panel_columns);
+  const int64_t workers = std::clamp<int64_t>(args.n * plan.k_total / (64 << 10), 1, plan.workers);
+  executor.run(workers, [&](int64_t worker) {
+    int64_t k_begin = 0;
+    for (int64_t i = 0; i < args.operand_count; ++i) {
+      const Operand& operand = args.operands[i];
+      gemm.pack_b(args.dtype, operand.weight, operand.weight_n_stride, operand.weight_k_stride, args.n, k_begin,
+                  operand.k, plan.k_total, panels * worker / workers, panels * (worker + 1) / workers, packed.get());
+      k_begin += operand.k;
+    }
+  });
+  return packed;
+}
+
+// Hub rows, aggregated beforehand by all workers together, a stretch of features each: left to one worker's tile, a
+// hub would keep the others waiting at the end.
+struct Hubs {
+  std::vector<int64_t> rows;  // ascending
+  AlignedBuffer features;     // [rows.size(), k]
+
+  const void* find(int64_t row, DType dtype, int64_t k) const {
+    const auto at = std::lower_bound(rows.begin(), rows.end(), row);
+    if (at == rows.end() || *at != row) return nullptr;
+    return element(static_cast<const void*>(features.get()), dtype, (at - rows.begin()) * k);
+  }
+};
+
+Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const RowSlots& slots, Executor& executor) {
+  Hubs hubs;
+  if (!args.aggregate || plan.workers == 1) return hubs;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (slots.is_hub(row)) hubs.rows.push_back(row);
+  }
+  if (hubs.rows.empty()) return hubs;
+  const int64_t k = args.operands[0].k;
+  const int64_t line = 64 / element_bytes(args.dtype);
+  const int64_t parts = ceil_div(k, line);
+  hubs.features.reserve(static_cast<size_t>(static_cast<int64_t>(hubs.rows.size()) * k * element_bytes(args.dtype)));
+  // Parts of four lines: long enough to gather whole pages' lines together, short enough to share out.
+  const int64_t part_lines = std::min<int64_t>(4, parts);
+  const int64_t parts_a_hub = ceil_div(parts, part_lines);
+  WorkQueues queue = WorkQueues::even(static_cast<int64_t>(hubs.rows.size()) * parts_a_hub, 1);
+  executor.run(plan.workers, [&](int64_t) {
+    queue.drain(0, [&](int64_t, int64_t item) {
+      const int64_t hub = item / parts_a_hub;
+      const int64_t begin = item % parts_a_hub * part_lines * line;
+      const int64_t end = std::min(k, begin + part_lines * line);
+      AggregateArgs part = feature_range(*args.aggregate, begin, end);
+      part.out = element(hubs.features.get(), args.dtype, hub * k + begin);
+      part.out_stride = k;
+      const int64_t row = hubs.rows[static_cast<size_t>(hub)];
+      kernels().aggregate(part, row, row + 1);
+    });
+  });
+  return hubs;
+}
+
+// Aggregates rows [begin, end) into `tile` [end - begin, k], hubs copied from where they lie.
+void aggregate_tile(const UpdateArgs& args, const KernelTable& table, const Hubs& hubs, int64_t begin, int64_t end,
+                    void* tile) {
+  const int64_t k = args.operands[0].k;
+  AggregateArgs part = *args.aggregate;
+  part.out_stride = k;
+  part.stream = false;
+  auto hub = std::lower_bound(hubs.rows.begin(), hubs.rows.end(), begin);
+  for (int64_t row = begin; row < end;) {
+    const int64_t stop = hub != hubs.rows.end() && *hub < end ? *hub : end;
+    part.out = element(tile, args.dtype, (row - begin) * k);
+    if (row < stop) table.aggregate(part, row, stop);
+    row = stop;
+    if (stop < end) {
+      std::copy_n(static_cast<const char*>(hubs.find(stop, args.dtype, k)), k * element_bytes(args.dtype),
+                  static_cast<char*>(element(tile, args.dtype, (stop - begin) * k)));
+      ++row;
+      ++hub;
+    }
+  }
+}
+
+void update_tile(const UpdateArgs& args, const UpdatePlan& plan, const KernelTable& table, const Hubs& hubs,
+                 const void* packed_weights, int64_t begin, int64_t end) {
+  const GemmKernels& gemm = gemm_for(table, args.dtype);
+  void* packed = thread_packed().reserve(
+      static_cast<size_t>(gemm.packed_a_size(end - begin, plan.k_total) * accumulator_bytes(args.dtype)));
+  int64_t k_begin = 0;
+  for (int64_t i = 0; i < args.operand_count; ++i) {
+    const Operand& operand = args.operands[i];
+    const void* a = operand.a;
+    int64_t row_stride = operand.row_stride;
+    if (i == 0 && args.aggregate) {
+      void* tile = thread_tile().reserve(
+          static_cast<size_t>((end - begin) * std::max<int64_t>(1, operand.k) * element_bytes(args.dtype)));
+      aggregate_tile(args, table, hubs, begin, end, tile);
+      a = tile;
+      row_stride = operand.k;
+    } else {
+      a = element(a, args.dtype, begin * row_stride);
+    }
+    gemm.pack_a(args.dtype, a, row_stride, operand.column_stride, end - begin, k_begin, operand.k, plan.k_total,
+                packed);
+    k_begin += operand.k;
+  }
+  gemm.multiply(args.dtype, packed, end - begin, packed_weights, GemmShape{plan.k_total, args.n}, args.bias, args.relu,
+                false, args.stream, element(args.out, args.dtype, begin * args.out_stride), args.out_stride);
+}
+
+// Rows are summed over in this many at a time, and the chunks' sums in order: fixed by the shape.
+constexpr int64_t kChunkRows = 8192;
+constexpr int64_t kChunksMax = 16;
+constexpr int64_t kGradBlockRows = 256;  // of a chunk, packed and multiplied at a time
+
+int64_t chunk_count(int64_t rows) { return std::clamp<int64_t>(ceil_div(rows, kChunkRows), 1, kChunksMax); }
+
+// Adds the chunks' sums, in order, into the first.
+template <class A>
+void add_chunks(A* sums, int64_t chunks, int64_t size, Executor& executor) {
+  const int64_t workers = workers_for_bytes(chunks * size * static_cast<int64_t>(sizeof(A)), executor.max_workers());
+  executor.run(workers, [&](int64_t worker) {
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+      for (int64_t i = size * worker / workers; i < size * (worker + 1) / workers; ++i)
+        sums[i] += sums[chunk * size + i];
+    }
+  });
+}
+
+}  // namespace
+
+void run_update(const UpdateArgs& args, const Machine& machine, Executor& executor) {
+  if (args.rows == 0 || args.n == 0) return;
+  const KernelTable& table = kernels();
+  const GemmKernels& gemm = gemm_for(table, args.dtype);
+  const UpdatePlan plan = plan_update(args, gemm, executor.max_workers());
+  const AlignedBuffer packed_weights = pack_weights(args, plan, gemm, executor);
+  const RowSlots slots(args.aggregate ? args.aggregate->rowptr : nullptr, args.rows, plan.edge_cost, plan.row_cost,
+                       plan.slots);
+  const Hubs hubs = aggregate_hubs(args, plan, slots, executor);
+  const int64_t domains = std::min(machine.domains(), plan.workers);
+  WorkQueues queues = WorkQueues::even(plan.slots, domains);
+  const auto first_row = [&](int64_t slot) {  // in whole panels, so that none is multiplied half empty
+    return std::min(args.rows, ceil_div(slots.first_row(slot), gemm.panel_rows) * gemm.panel_rows);
+  };
+  executor.run(plan.workers, [&](int64_t worker) {
+    queues.drain(machine.home_domain(worker, plan.workers) % domains, [&](int64_t, int64_t slot) {
+      const int64_t last = first_row(slot + 1);
+      for (int64_t row = first_row(slot); row < last; row += plan.tile_rows) {
+        update_tile(args, plan, table, hubs, packed_weights.get(), row, std::min(last, row + plan.tile_rows));
+      }
+    });
+  });
+}
+
+namespace {
+
+template <class A>
+void weight_grad(const WeightGradArgs& args, Executor& executor) {
+  const GemmKernels& gemm = gemm_for(kernels(), args.dtype);
+  const int64_t chunks = chunk_count(args.rows);
+  const int64_t size = args.n * args.k;
+  const int64_t panels = ceil_div(args.k, gemm.panel_columns);
+  std::vector<A> sums(static_cast<size_t>(chunks * size), A(0));
+  WorkQueues queue = WorkQueues::even(chunks, 1);
+  executor.run(std::min(chunks, executor.max_workers()), [&](int64_t) {
+    AlignedBuffer packed_g, packed_x;
+    queue.drain(0, [&](int64_t, int64_t chunk) {
+      const int64_t end = args.rows * (chunk + 1) / chunks;
+      for (int64_t row = args.rows * chunk / chunks; row < end; row += kGradBlockRows) {
+        const int64_t rows = std::min(kGradBlockRows, end - row);  // the GEMM's k
+        void* g = packed_g.reserve(static_cast<size_t>(gemm.packed_a_size(args.n, rows)) * sizeof(A));
+        void* x = packed_x.reserve(static_cast<size_t>(gemm.packed_b_size(args.k, rows)) * sizeof(A));
+        gemm.pack_a(args.dtype, element(args.g, args.dtype, row * args.g_stride), 1, args.g_stride, args.n, 0, rows,
+                    rows, g);
+        gemm.pack_b(args.dtype, element(args.x, args.dtype, row * args.x_stride), 1, args.x_stride, args.k, 0, rows,
+                    rows, 0, panels, x);
+        gemm.multiply(args.dtype, g, args.n, x, GemmShape{rows, args.k}, nullptr, false, true, false,
+                      sums.data() + chunk * size, args.k);
+      }
+    });
+  });
+  add_chunks(sums.data(), chunks, size, executor);
+  std::copy_n(sums.data(), size, static_cast<A*>(args.out));
+}
+
+template <class A>
+void column_sum(const A* g, int64_t g_stride, int64_t rows, int64_t n, A* out, Executor& executor) {
+  const int64_t chunks = chunk_count(rows);
+  std::vector<A> sums(static_cast<size_t>(chunks * n), A(0));
+  WorkQueues queue = WorkQueues::even(chunks, 1);
+  executor.run(std::min(chunks, executor.max_workers()), [&](int64_t) {
+    queue.drain(0, [&](int64_t, int64_t chunk) {
+      A* to = sums.data() + chunk * n;
+      for (int64_t row = rows * chunk / chunks; row < rows * (chunk + 1) / chunks; ++row) {
+        for (int64_t i = 0; i < n; ++i) to[i] += g[row * g_stride + i];
+      }
+    });
+  });
+  add_chunks(sums.data(), chunks, n, executor);
+  std::copy_n(sums.data(), n, out);
+}
+
+}  // namespace
+
+void run_weight_grad(const WeightGradArgs& args, Executor& executor) {
+  if (args.n == 0 || args.k == 0) return;
+  args.dtype == DType::f64 ? weight_grad<double>(args, executor) : weight_grad<float>(args, executor);
+}
+
+void run_column_sum(bool wide, const void* g, int64_t g_stride, int64_t rows, int64_t n, void* out,
+                    Executor& executor) {
+  if (wide) {
+    column_sum(static_cast<const double*>(g), g_stride, rows, n, static_cast<double*>(out), executor);
+  } else {
+    column_sum(static_cast<const float*>(g), g_stride, rows, n, static_cast<float*>(out), executor);
+  }
+}
+
+}  // namespace frontgi

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+r"""Chiplet-aware full-graph GNN inference on CPUs, inside PyTorch Geometric."""
+
+from frontgi_pyg import nn, ops
+from frontgi_pyg.graph import DegreeStats, Graph
+from frontgi_pyg.library import available_isas, current_isa
+from frontgi_pyg.nn.accelerate import accelerate, report
+from frontgi_pyg.plan import Numerics, Plan, Schedule, forced_schedule, plan
+from frontgi_pyg.topology import CacheDomain, Topology, pinned
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CacheDomain",
+    "DegreeStats",
+    "Graph",
+    "Numerics",
+    "Plan",
+    "Schedule",
+    "Topology",
+    "accelerate",
+    "available_isas",
+    "current_isa",
+    "forced_schedule",
+    "nn",
+    "ops",
+    "pinned",
+    "plan",
+    "report",
+]

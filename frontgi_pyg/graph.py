@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: MIT
+"""A graph as the kernels want it: CSR by destination, with everything that is worth computing once.
+
+Layout: row ``v`` of the CSR lists the sources aggregated into node ``v``, columns ascending, edges with equal ends in
+their given order; ``rowptr`` is int64, ``col`` and ``perm`` are int32 where all indices fit. ``perm[p]`` is the given
+position of the edge stored at ``p``. Multiplicity is kept.
+
+Invariant: a :class:`Graph` was checked when it was made; its tensors are not to be written to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from frontgi_pyg.library import fake_kernel
+
+Origin = Literal["edge_index", "sparse_tensor", "torch_sparse"]
+Loops = Literal["none", "add", "replace", "remain"]
+Flow = Literal["source_to_target", "target_to_source"]
+Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True)
+class DegreeStats:
+    r"""Statistics of the in-degrees of a graph.
+
+    Args:
+        mean: Average degree.
+        maximum: Largest degree.
+        quantiles: Degrees at the 25, 50, 75, 90 and 99 % points, by those numbers.
+        alpha: Exponent of the power law fitted by maximum likelihood to the degrees of at least 1,
+            :math:`\alpha = 1 + n / \sum_i \ln (d_i / (d_{\min} - 1/2))` (Clauset, Shalizi and Newman, 2009, eq. 3.7);
+            infinite for a graph without edges.
+    """
+
+    mean: float
+    maximum: int
+    quantiles: dict[int, float]
+    alpha: float
+
+
+class Graph:
+    r"""A graph in CSR form, accepted by every layer in the place of ``edge_index``.
+
+    Make one with :meth:`from_edge_index`, :meth:`from_sparse` or :meth:`from_csr`.
+
+    Args:
+        rowptr: int64 ``[num_dst_nodes + 1]``.
+        col: int32 or int64 ``[num_edges]``, ascending within a row.
+        num_src_nodes: Number of sources; :obj:`None` means as many as destinations.
+        perm: The given position of each stored edge, ``[num_edges]``; :obj:`None` if edges are stored as given.
+        edge_weight: ``[num_edges]``, in the *given* order.
+        origin: The kind of adjacency it was made from. PyG's layers treat self-loops and edge weights of each kind
+            in a way of its own, and ours treat a graph like its origin.
+
+    Example:
+        >>> import torch
+        >>> from frontgi_pyg import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 2, 1], [1, 1, 2]]), num_nodes=4)
+        >>> graph.rowptr.tolist(), graph.col.tolist()
+        ([0, 0, 2, 3, 3], [0, 2, 1])
+    """
+
+    def __init__(
+        self,
+        rowptr: Tensor,
+        col: Tensor,
+        num_src_nodes: int | None = None,
+        perm: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        origin: Origin = "edge_index",
+    ) -> None:
+        self.rowptr = rowptr
+        self.col = col
+        self.perm = perm
+        self.edge_weight = edge_weight
+        self.origin: Origin = origin
+        self._num_src_nodes = num_src_nodes
+        self._once: dict[Any, Any] = {}  # of the structure alone: shared with every weighting of it
+        self._by_weight: WeakIdKeyDictionary | None = None
+
+    # Construction ---------------------------------------------------------------------------------
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Tensor,
+        num_nodes: int | tuple[int, int] | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        flow: Flow = "source_to_target",
+    ) -> Graph:
+        r"""Converts a COO ``edge_index``, stably and in parallel.
+
+        Args:
+            edge_index: int32 or int64 ``[2, num_edges]``, or PyG's ``EdgeIndex``; row 0 holds sources (with ``flow``
+                ``"target_to_source"``: destinations).
+            num_nodes: Number of nodes, or ``(sources, destinations)``; found from the indices if :obj:`None`.
+            edge_weight: ``[num_edges]`` (optional).
+            flow: Direction of messages, as in PyG.
+
+        Raises:
+            ValueError: If ``edge_index`` or ``edge_weight`` has the wrong shape.
+            TypeError: If ``edge_index`` is not a tensor of int32 or int64.
+            IndexError: If an index is negative or not below the number of nodes.
+        """
+        if not isinstance(edge_index, Tensor) or edge_index.dtype not in (torch.int32, torch.int64):
+            got = edge_index.dtype if isinstance(edge_index, Tensor) else type(edge_index).__name__
+            raise TypeError(f"Graph: 'edge_index' must be an int32 or int64 tensor (got {got})")
+        if edge_index.dim() != 2 or edge_index.size(0) != 2:
+            raise ValueError(f"Graph: 'edge_index' must be [2, num_edges] (got {list(edge_index.shape)})")
+        num_edges = edge_index.size(1)
+        if edge_weight is not None and (edge_weight.dim() != 1 or edge_weight.size(0) != num_edges):
+            raise ValueError(f"Graph: 'edge_weight' must be [{num_edges}] (got {list(edge_weight.shape)})")
+        if num_nodes is None:
+            num_nodes = _num_nodes(edge_index)
+        num_src, num_dst = (num_nodes, num_nodes) if not isinstance(num_nodes, tuple) else num_nodes
+        edge_index = _plain(edge_index).long()
+        source, target = (0, 1) if flow == "source_to_target" else (1, 0)
+        rowptr, col, perm = torch.ops.frontgi.coo_to_csr(edge_index[target], edge_index[source], num_dst, num_src)
+        square = not isinstance(num_nodes, tuple)
+        return cls(rowptr, col, None if square else num_src, perm, edge_weight)
+
+    @classmethod
+    def from_csr(
+        cls,
+        rowptr: Tensor,
+        col: Tensor,
+        num_src_nodes: int | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        origin: Origin = "edge_index",
+    ) -> Graph:
+        r"""Takes a CSR by destination, sorting columns within rows where they are not.
+
+        Args:
+            rowptr: int32 or int64 ``[num_dst_nodes + 1]``.
+            col: int32 or int64 ``[num_edges]``.
+            num_src_nodes: Number of sources; as many as destinations if :obj:`None`.
+            edge_weight: ``[num_edges]`` (optional).
+            origin: See :class:`Graph`.
+
+        Raises:
+            ValueError: If ``rowptr`` does not start at 0, falls, or does not end at the number of edges.
+            IndexError: If a column is outside ``[0, num_src_nodes)``.
+        """
+        rowptr, col = rowptr.long(), col.contiguous()
+        square = num_src_nodes is None
+        num_src = rowptr.numel() - 1 if num_src_nodes is None else num_src_nodes
+        torch.ops.frontgi.check_csr(rowptr, col, num_src)
+        if edge_weight is not None and tuple(edge_weight.shape) != tuple(col.shape):
+            raise ValueError(f"Graph: 'edge_weight' must be {list(col.shape)} (got {list(edge_weight.shape)})")
+        perm = None
+        if not _columns_ascend(rowptr, col):
+            rowptr, col, perm = torch.ops.frontgi.coo_to_csr(
+                expand_rowptr(rowptr, col.numel()), col.long(), rowptr.numel() - 1, num_src
+            )
+        if col.dtype == torch.int64 and max(num_src, col.numel()) <= torch.iinfo(torch.int32).max:
+            col = col.int()
+        return cls(rowptr, col, None if square else num_src, perm, edge_weight, origin)
+
+    @classmethod
+    def from_sparse(cls, adj_t: Any) -> Graph:
+        r"""Takes a *transposed* adjacency: ``torch_sparse.SparseTensor`` or ``torch.sparse`` CSR, CSC or COO.
+
+        Rows are destinations, as wherever PyG takes a sparse adjacency. Values become edge weights; entries of an
+        uncoalesced COO tensor are all kept.
+
+        Raises:
+            TypeError: If ``adj_t`` is none of these.
+            ValueError: If it is not a matrix with one value an entry.
+        """
+        if isinstance(adj_t, Tensor) and adj_t.layout != torch.strided:
+            if adj_t.dim() != 2:
+                raise ValueError(f"Graph: 'adj_t' must be a matrix (got {list(adj_t.shape)})")
+            num_dst, num_src = adj_t.shape
+            num_src_nodes = None if num_src == num_dst else num_src
+            if adj_t.layout == torch.sparse_csr:
+                rowptr, col, value = adj_t.crow_indices(), adj_t.col_indices(), adj_t.values()
+                return cls.from_csr(rowptr, col, num_src_nodes, value, origin="torch_sparse")
+            if adj_t.layout == torch.sparse_csc:
+                row, value = adj_t.row_indices(), adj_t.values()
+                col = expand_rowptr(adj_t.ccol_indices().long(), row.numel())
+            elif adj_t.layout == torch.sparse_coo:
+                (row, col), value = adj_t._indices(), adj_t._values()
+            else:
+                raise TypeError(f"Graph: 'adj_t' has an unsupported layout (got {adj_t.layout})")
+            if value.dim() != 1:
+                raise ValueError(f"Graph: 'adj_t' must have one value an entry (got {list(value.shape)})")
+            graph = cls.from_edge_index(torch.stack([col, row]), (num_src, num_dst), value)
+            graph._num_src_nodes = num_src_nodes
+            graph.origin = "torch_sparse"
+            return graph
+        if hasattr(adj_t, "csr") and hasattr(adj_t, "sparse_size"):
+            rowptr, col, value = adj_t.csr()
+            num_dst, num_src = adj_t.sparse_size(0), adj_t.sparse_size(1)
+            num_src_nodes = None if num_src == num_dst else num_src
+            return cls.from_csr(rowptr, col, num_src_nodes, value, origin="sparse_tensor")
+        raise TypeError(f"Graph: 'adj_t' must be a SparseTensor or a torch.sparse matrix (got {type(adj_t).__name__})")
+
+    # Shape and statistics -------------------------------------------------------------------------
+
+    @property
+    def num_dst_nodes(self) -> int:
+        """Number of rows: nodes aggregated into."""
+        return self.rowptr.size(0) - 1
+
+    @property
+    def num_src_nodes(self) -> int:
+        """Number of columns: nodes aggregated from."""
+        return self.num_dst_nodes if self._num_src_nodes is None else self._num_src_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of stored edges, multiplicity counted."""
+        return self.col.size(0)
+
+    @property
+    def degree_stats(self) -> DegreeStats:
+        """Statistics of the in-degrees, computed once."""
+        stats: DegreeStats = self._structural("stats", lambda: _degree_stats(self.rowptr))
+        return stats
+
+    def __repr__(self) -> str:
+        sizes = f"{self.num_src_nodes} -> {self.num_dst_nodes}" if self._num_src_nodes else f"{self.num_dst_nodes}"
+        weighted = ", weighted" if self.edge_weight is not None else ""
+        return f"Graph({sizes} nodes, {self.num_edges} edges{weighted})"
+
+    # What is computed once ------------------------------------------------------------------------
+
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns ``(rowptr, col, perm)`` by source, ``perm`` holding positions in this CSR; computed once."""
+        return self._structural("transposed", lambda: transpose(self.rowptr, self.col, self.num_src_nodes))
+
+    def weighted(self, edge_weight: Tensor | None) -> Graph:
+        """Returns this graph with other edge weights, ``[num_edges]`` in the given order; the structure is shared."""
+        other = Graph(self.rowptr, self.col, self._num_src_nodes, self.perm, edge_weight, self.origin)
+        other._once = self._once
+        return other
+
+    def t(self) -> Graph:
+        """Returns the graph with every edge reversed; the conversion is done once."""
+        rowptr, col, positions = self.transposed()
+        perm = positions if self.perm is None else self.perm[positions]
+        num_src_nodes = None if self._num_src_nodes is None else self.num_dst_nodes
+        return Graph(rowptr, col, num_src_nodes, perm, self.edge_weight, self.origin)
+
+    def csr_weight(self, edge_weight: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        """Returns edge weights (the graph's own if :obj:`None`) in ``dtype`` and in the order of the CSR."""
+        if edge_weight is None:
+            edge_weight = self.edge_weight
+        if edge_weight is None:
+            return None
+        weight = edge_weight
+
+        def build() -> Tensor:
+            stored = weight if self.perm is None else weight[self.perm]
+            return stored.to(dtype)
+
+        return self._remember_weight(weight, ("csr", dtype), build)
+
+    def gcn_norm(
+        self,
+        edge_weight: Tensor | None,
+        loops: Loops,
+        fill: float,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        r"""Returns :math:`\hat{d}^{-1/2}` and the scale of each node's own features, both ``[num_nodes]``.
+
+        Computed once for each combination of arguments, and again only if ``edge_weight`` was written to.
+        """
+
+        def build() -> tuple[Tensor, Tensor]:
+            weight = self.csr_weight(edge_weight, dtype)
+            wide = dtype == torch.float64
+            inv_sqrt, self_scale = torch.ops.frontgi.gcn_norm(self.rowptr, self.col, weight, fill, loops, wide, True)
+            return inv_sqrt, self_scale
+
+        key = ("gcn_norm", loops, fill, dtype)
+        if edge_weight is None:
+            edge_weight = self.edge_weight
+        if edge_weight is not None:
+            return self._remember_weight(edge_weight, key, build)
+        return self._structural(key, build)
+
+    def edge_index(self) -> Tensor:
+        """Returns the int64 ``[2, num_edges]`` edges (source, destination) in their given order."""
+        both = torch.stack([self.col.long(), expand_rowptr(self.rowptr, self.num_edges)])
+        if self.perm is None:
+            return both
+        given = torch.empty_like(both)
+        given[:, self.perm.long()] = both
+        return given
+
+    def _remember_weight(self, weight: Tensor, key: Any, build: Callable[[], Value]) -> Value:
+        if torch.compiler.is_compiling():
+            return build()
+        if self._by_weight is None:
+            self._by_weight = WeakIdKeyDictionary()
+        return remember(self._by_weight, weight, key, build)
+
+    def _structural(self, key: Any, build: Callable[[], Value]) -> Value:
+        if torch.compiler.is_compiling():
+            return build()
+        if key not in self._once:
+            self._once[key] = build()
+        value: Value = self._once[key]
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("rowptr", "col", "perm", "edge_weight", "origin", "_num_src_nodes")
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._once = {}
+        self._by_weight = None
+
+
+# Memory of what was derived from a tensor ---------------------------------------------------------
+
+
+def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Callable[[], Value]) -> Value:
+    """Returns ``build()``, or what it gave the last time for this very tensor, unwritten since, and ``key``.
+
+    The memory is weak and goes by identity and version counter, never by address. Nothing is remembered of tensors
+    whose changes cannot be seen (inference tensors) or whose result carries gradients, nor while compiling.
+    """
+    if torch.compiler.is_compiling() or tensor.requires_grad or tensor.is_inference():
+        return build()
+    entries: dict[Any, tuple[int, Value]] | None = memory.get(tensor)
+    if entries is None:
+        entries = {}
+        memory[tensor] = entries
+    version = tensor._version
+    found = entries.get(key)
+    if found is not None and found[0] == version:
+        return found[1]
+    value = build()
+    entries[key] = (version, value)
+    return value
+
+
+_graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was made of it
+
+
+def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -> Graph:
+    """Returns the :class:`Graph` of a plain ``edge_index``, converted at its first use and remembered weakly."""
+    return remember(
+        _graphs,
+        edge_index,
+        (num_nodes, flow),
+        lambda: Graph.from_edge_index(edge_index, num_nodes, flow=flow),
+    )
+
+
+def graph_of_sparse(adj_t: Any) -> Graph:
+    """Returns the :class:`Graph` of a sparse adjacency, its structure remembered weakly, its values as they are now."""
+    if isinstance(adj_t, Tensor):
+        if adj_t.layout == torch.sparse_coo:  # PyG coalesces it
+            return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t.coalesce()))
+        return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t))
+    # SparseTensor: its column tensor is what lives as long as the structure does.
+    structure = remember(
+        _graphs,
+        adj_t.storage.col(),
+        tuple(adj_t.sparse_sizes()),
+        lambda: Graph.from_sparse(adj_t.set_value(None)),
+    )
+    value = adj_t.storage.value()
+    return structure if value is None else structure.weighted(value)
+
+
+# Small conversions --------------------------------------------------------------------------------
+
+
+def expand_rowptr(rowptr: Tensor, num_edges: int) -> Tensor:
+    """Returns the row of each edge, int64 ``[num_edges]``."""
+    rows = torch.arange(rowptr.size(0) - 1)
+    return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
+
+
+def transpose(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the CSR of the transposed matrix, and the position in the given one of each of its entries."""
+    rows = expand_rowptr(rowptr, col.size(0))
+    result: tuple[Tensor, Tensor, Tensor] = torch.ops.frontgi.coo_to_csr(col.long(), rows, num_cols, rowptr.size(0) - 1)
+    return result
+
+
+def _plain(edge_index: Tensor) -> Tensor:
+    """Returns ``edge_index`` without its subclass (PyG's ``EdgeIndex``)."""
+    as_tensor = getattr(edge_index, "as_tensor", None)
+    return as_tensor() if as_tensor is not None else edge_index
+
+
+def _num_nodes(edge_index: Tensor) -> int | tuple[int, int]:
+    size = getattr(edge_index, "sparse_size", None)
+    if size is not None:
+        num_src, num_dst = size()
+        if num_src is not None and num_dst is not None:
+            return num_src if num_src == num_dst else (num_src, num_dst)
+    return int(_plain(edge_index).max()) + 1 if edge_index.numel() > 0 else 0
+
+
+def _columns_ascend(rowptr: Tensor, col: Tensor) -> bool:
+    if col.numel() < 2:
+        return True
+    falls = col[1:] < col[:-1]
+    starts = rowptr[1:-1]
+    starts = starts[(starts > 0) & (starts < col.numel())]
+    falls[starts - 1] = False  # a row may begin below the end of the row before
+    return not bool(falls.any())
+
+
+def _degree_stats(rowptr: Tensor) -> DegreeStats:
+    degree = rowptr.diff()
+    if degree.numel() == 0:
+        return DegreeStats(0.0, 0, dict.fromkeys((25, 50, 75, 90, 99), 0.0), float("inf"))
+    ordered = degree.sort().values
+    last = ordered.numel() - 1
+    quantiles = {q: float(ordered[round(q / 100 * last)]) for q in (25, 50, 75, 90, 99)}
+    positive = degree[degree > 0].double()
+    log_sum = float((positive / 0.5).log().sum())
+    alpha = 1 + positive.numel() / log_sum if log_sum > 0 else float("inf")
+    return DegreeStats(float(degree.double().mean()), int(ordered[-1]), quantiles, alpha)
+
+
+# Fake kernels -------------------------------------------------------------------------------------
+
+
+@fake_kernel("coo_to_csr")
+def _coo_to_csr_fake(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    fits = max(num_rows, num_cols, row.size(0)) <= torch.iinfo(torch.int32).max
+    indices = torch.int32 if fits else torch.int64
+    return (
+        row.new_empty(num_rows + 1),
+        row.new_empty(row.size(0), dtype=indices),
+        row.new_empty(row.size(0), dtype=indices),
+    )
+
+
+@fake_kernel("gcn_norm")
+def _gcn_norm_fake(
+    rowptr: Tensor,
+    col: Tensor,
+    edge_weight: Tensor | None,
+    fill: float,
+    loops: str,
+    wide: bool,
+    *_: Any,
+) -> tuple[Tensor, Tensor]:
+    dtype = torch.float64 if wide else torch.float32
+    nodes = rowptr.size(0) - 1
+    return rowptr.new_empty(nodes, dtype=dtype), rowptr.new_empty(nodes, dtype=dtype)
+
+
+@fake_kernel("check_csr")
+def _check_csr_fake(rowptr: Tensor, col: Tensor, num_cols: int) -> None:
+    return None
+
+
+# As an input of torch.export and of compiled functions: tensors are leaves, the rest is part of the structure.
+
+
+def _flatten(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
+    leaves = [graph.rowptr, graph.col, graph.perm, graph.edge_weight]
+    return leaves, (graph._num_src_nodes, graph.origin)
+
+
+def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Graph:
+    rowptr, col, perm, edge_weight = leaves
+    return Graph(rowptr, col, context[0], perm, edge_weight, context[1])
+
+
+torch.utils._pytree.register_pytree_node(
+    Graph,
+    _flatten,
+    _unflatten,
+    serialized_type_name="frontgi_pyg.Graph",
+    to_dumpable_context=list,
+    from_dumpable_context=tuple,
+)

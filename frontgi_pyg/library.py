@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Loads the compiled library and tells it about the machine: its caches and its instruction set.
+
+Nothing is started and no setting of the process is changed; two small things are written into the library's own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from frontgi_pyg import config
+from frontgi_pyg.topology import Topology
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _load() -> None:
+    found = sorted(Path(__file__).parent.glob("_C*.so")) + sorted(Path(__file__).parent.glob("_C*.pyd"))
+    if not found:
+        raise ImportError(
+            "frontgi_pyg: the compiled library is missing; build it with "
+            "'pip install --no-build-isolation -e .' in the project's folder"
+        )
+    try:
+        torch.ops.load_library(str(found[0]))
+    except OSError as error:
+        raise ImportError(
+            f"frontgi_pyg: the compiled library does not load with torch {torch.__version__} "
+            f"({error}); frontgi_pyg needs torch 2.11 or later"
+        ) from error
+
+
+def use_topology(topology: Topology) -> None:
+    """Makes the schedules plan for ``topology`` from now on."""
+    by_cpu = topology.cpu_to_domain()
+    domain_of_cpu = [-1] * (max(by_cpu, default=-1) + 1)
+    for cpu, domain in by_cpu.items():
+        domain_of_cpu[cpu] = domain
+    llc_bytes = [domain.size_bytes or 0 for domain in topology.llc_domains]
+    torch.ops.frontgi.set_machine(domain_of_cpu, llc_bytes, topology.forced)
+
+
+def fake_kernel(op: str) -> Callable[[Function], Function]:
+    """Registers a function as what op ``frontgi::op`` returns for tensors without data (a typed decorator)."""
+    decorator: Callable[[Function], Function] = torch.library.register_fake(f"frontgi::{op}")
+    return decorator
+
+
+def available_isas() -> tuple[str, ...]:
+    """Returns the instruction sets this machine can run, narrowest first."""
+    return tuple(torch.ops.frontgi.isa().split()[1:])
+
+
+def current_isa() -> str:
+    """Returns the instruction set in use: ``"baseline"``, ``"avx2"`` or ``"avx512"``."""
+    return str(torch.ops.frontgi.isa().split()[0])
+
+
+_load()
+if (_isa := config.isa_override()) is not None:
+    try:
+        torch.ops.frontgi.force_isa(_isa)
+    except ValueError as error:
+        raise ValueError(f"FRONTGI_ISA: {error}") from None
+DETECTED = Topology.detect()
+use_topology(DETECTED)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""GIN (Xu et al., 2019; FrontGI, eq. 5) on our kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GINConv as _PyGGINConv
+
+from frontgi_pyg.nn.linear import is_plain, is_plain_linear, relu_follows, run_dense
+from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, pyg_adjacency
+from frontgi_pyg.nn.neighbours import neighbour_graph, reduction
+from frontgi_pyg.ops.conv import conv
+
+
+class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
+    r""":class:`torch_geometric.nn.GINConv`, :math:`(1 + \epsilon) \mathbf{x}_i` and the first linear layer fused in.
+
+    .. math::
+        \mathbf{X}^{\prime} = h_{\mathbf{\Theta}} \left( \left( \mathbf{A} + (1 + \epsilon) \cdot \mathbf{I} \right) \cdot
+        \mathbf{X} \right)
+
+    Arguments, parameters and results are PyG's. ``edge_index`` may also be a :class:`frontgi_pyg.Graph`.
+    """
+
+    pyg_class = _PyGGINConv
+
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        """Runs the layer on ``[num_nodes, in_channels]``, or on a pair of features for bipartite graphs."""
+        reason = self.fallback_reason(x, edge_index)
+        if reason is None and self.flow == "target_to_source" and not isinstance(x, Tensor):
+            reason = "a pair of features with target_to_source"
+        self.took(reason or "native")
+        if reason is not None:
+            edge_index, _ = pyg_adjacency(edge_index, None, self.flow)
+            # propagate_type: (x: OptPairTensor)
+            return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
+
+        x_l, x_r = (x, x) if isinstance(x, Tensor) else x
+        graph = neighbour_graph(edge_index, x_l, x_r, size, self.flow)
+        reduce = reduction(self.aggr)
+        terms: dict[str, Any] = {}
+        if x_r is not None:
+            terms["self_scale"] = 1 + self.eps
+            if x_r is not x_l:
+                terms["x_self"] = x_r
+        layers = self._layers()
+        if layers and x_l.dim() == 2 and is_plain_linear(layers[0]) and not torch.is_autocast_enabled("cpu"):
+            fused = relu_follows(layers, 0)
+            weight: Any = layers[0].weight
+            bias: Any = layers[0].bias
+            out = conv(graph, x_l, weight, bias, reduce, activation="relu" if fused else None, **terms)
+            return run_dense(layers[2 if fused else 1 :], out)
+        out = aggregate_nodes(graph, x_l, reduce, **terms)
+        return self.nn(out) if layers is None else run_dense(layers, out)
+
+    def _layers(self) -> list[torch.nn.Module] | None:
+        """Returns the layers of ``nn`` if it does no more than call them in turn."""
+        if type(self.nn) is torch.nn.Sequential and is_plain(self.nn):
+            return list(self.nn)
+        return [self.nn] if isinstance(self.nn, torch.nn.Module) and is_plain_linear(self.nn) else None

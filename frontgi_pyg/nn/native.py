@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""What the layers share: when a layer takes PyG's own path, and how an adjacency becomes a :class:`Graph`.
+
+A layer never fails where PyG's would not: whatever our kernels do not cover goes through PyG's ``forward``, and
+``path_taken`` says so. Nothing is looked up by address, and nothing here runs a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
+from torch_geometric.typing import SparseTensor
+
+from frontgi_pyg.graph import Graph, Loops, graph_of, graph_of_sparse
+from frontgi_pyg.nn.linear import exporting, retyped
+from frontgi_pyg.ops.aggregate import aggregate
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+LOOPS: dict[str, Loops] = {
+    "edge_index": "remain",
+    "sparse_tensor": "replace",
+    "torch_sparse": "add",
+}
+_HOOKS = tuple(
+    f"_{method}_forward_{when}"
+    for method in ("propagate", "message", "aggregate", "message_and_aggregate")
+    for when in ("pre_hooks", "hooks")
+)
+_METHODS = (
+    "propagate",
+    "message",
+    "aggregate",
+    "update",
+    "message_and_aggregate",
+    "explain_message",
+)
+
+
+class NativeConv(MessagePassing):  # type: ignore[misc]
+    """Mixed in before one of PyG's convs, whose class is :attr:`pyg_class`.
+
+    Args:
+        path_taken: ``"native"`` or the reason why the last call took PyG's path; :obj:`None` before the first call.
+    """
+
+    pyg_class: ClassVar[type[MessagePassing]]
+    path_taken: str | None = None
+    _overridden: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__mro__:
+            if "pyg_class" in base.__dict__:  # one of ours: what lies before it is the user's
+                break
+            cls._overridden = next((name for name in _METHODS if name in base.__dict__), cls._overridden)
+
+    def unsupported(self) -> str | None:
+        """Returns why this layer, as configured, always takes PyG's path; :obj:`None` if it does not."""
+        if self._overridden is not None:
+            return f"{self._overridden}() is overridden"
+        if self.decomposed_layers > 1:
+            return "decomposed_layers > 1"
+        if self.aggr not in ("add", "sum", "mean", "min", "max"):
+            return f"no kernel for aggr={self.aggr}"
+        return None
+
+    def fallback_reason(self, x: Any, edge_index: Any) -> str | None:
+        """Returns why a call on these inputs takes PyG's path; :obj:`None` if our kernels serve it."""
+        reason = self.unsupported()
+        if reason is not None:
+            return reason
+        if exporting():
+            return "TorchScript or ONNX"
+        if self.explain:
+            return "explaining"
+        for hooks in _HOOKS:
+            if len(getattr(self, hooks)) > 0:
+                return "message passing hooks"
+        if not torch.compiler.is_compiling() and (
+            forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
+        ):
+            return "functional transforms"
+        return _unusable_features(x, self) or _unusable_adjacency(edge_index, self.flow)
+
+    def took(self, path: str) -> None:
+        """Records the path a call took; compiled graphs record nothing."""
+        if not torch.compiler.is_compiling():
+            self.path_taken = path
+
+    def __prepare_scriptable__(self) -> MessagePassing:
+        """Returns PyG's own layer on the same parameters, for TorchScript."""
+        return retyped(self, self.pyg_class)
+
+
+def _unusable_features(x: Any, conv: MessagePassing) -> str | None:
+    features = [t for t in (x if isinstance(x, (tuple, list)) else (x,)) if t is not None]
+    if not features or not all(isinstance(t, Tensor) for t in features):
+        return "features are not tensors"
+    if isinstance(x, (tuple, list)) and (len(x) != 2 or x[0] is None):
+        return "no source features"
+    first = features[0]
+    for t in features:
+        if t.device.type != "cpu" or t.layout != torch.strided or t.dtype not in DTYPES:
+            return f"features on {t.device}, {t.layout}, {t.dtype}"
+        if t.dtype != first.dtype or t.dim() != first.dim() or t.dim() not in (2, 3):
+            return "features of unequal or unsupported shapes"
+    if conv.node_dim not in (-2, first.dim() - 2):
+        return f"node_dim={conv.node_dim}"
+    if first.dim() == 3 and any(t.size(0) != first.size(0) for t in features):
+        return "features of unequal or unsupported shapes"
+    if conv.aggr in ("min", "max") and torch.is_grad_enabled() and any(t.requires_grad for t in features):
+        return f"gradients of aggr={conv.aggr}"  # PyG shares them among ties on edge_index
+    return None
+
+
+def _unusable_adjacency(adjacency: Any, flow: str) -> str | None:
+    if isinstance(adjacency, Graph):
+        return None
+    if isinstance(adjacency, SparseTensor):
+        if flow == "target_to_source":
+            return "a sparse adjacency with target_to_source"
+        value = adjacency.storage.value()
+        if adjacency.device().type != "cpu":
+            return "an adjacency on another device"
+        if value is not None and (value.requires_grad or value.dim() != 1 or value.dtype not in DTYPES):
+            return "a SparseTensor whose values need a gradient or are not one float an edge"
+        return None
+    if not isinstance(adjacency, Tensor) or adjacency.device.type != "cpu":
+        return "an adjacency that is not a tensor on the CPU"
+    if adjacency.layout != torch.strided:
+        if flow == "target_to_source":
+            return "a sparse adjacency with target_to_source"
+        if adjacency.requires_grad or adjacency.dtype not in DTYPES:
+            return "a sparse adjacency that needs a gradient or is not float"
+        if adjacency.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc) or adjacency.dim() != 2:
+            return f"an adjacency of layout {adjacency.layout}"
+        return None
+    if adjacency.dtype not in (torch.int32, torch.int64) or adjacency.dim() != 2 or adjacency.size(0) != 2:
+        return "not an edge_index"
+    return None
+
+
+def is_sparse(adjacency: Any) -> bool:
+    """Returns whether ``adjacency`` is a SparseTensor or a ``torch.sparse`` matrix."""
+    return isinstance(adjacency, SparseTensor) or (isinstance(adjacency, Tensor) and adjacency.layout != torch.strided)
+
+
+def to_graph(adjacency: Any, num_nodes: int | tuple[int, int], flow: Any) -> Graph:
+    """Returns any adjacency PyG takes as a :class:`Graph`, remembered where it can be."""
+    if isinstance(adjacency, Graph):
+        return adjacency
+    if is_sparse(adjacency):
+        return graph_of_sparse(adjacency)
+    return graph_of(adjacency, num_nodes, flow)
+
+
+def pyg_adjacency(adjacency: Any, edge_weight: Tensor | None, flow: str) -> tuple[Any, Tensor | None]:
+    """Returns ``adjacency`` as PyG's own path takes it: a :class:`Graph` goes back to its edges."""
+    if not isinstance(adjacency, Graph):
+        return adjacency, edge_weight
+    edges = adjacency.edge_index()
+    if flow == "target_to_source":
+        edges = edges.flip(0)
+    return edges, adjacency.edge_weight if edge_weight is None else edge_weight
+
+
+def materialize(linear: Any, x: Tensor) -> None:
+    """Gives a lazy linear layer the width of ``x``, as its first call would."""
+    if is_uninitialized_parameter(linear.weight):
+        linear.initialize_parameters(linear, (x,))
+
+
+def aggregate_nodes(graph: Graph, x: Tensor, reduce: str, **terms: Any) -> Tensor:
+    """:func:`frontgi_pyg.ops.aggregate` on ``[num_nodes, width]``, or on a static graph's ``[batch, num_nodes, width]``.
+
+    A batch is laid out node by node, so that all of it is aggregated in one pass over the edges.
+    """
+    if x.dim() == 2:
+        return aggregate(graph, x, reduce, **terms)
+    batch, _, width = x.shape
+
+    def by_node(t: Tensor) -> Tensor:
+        return t.transpose(0, 1).reshape(t.size(1), batch * width)
+
+    own = terms.pop("x_self", None)
+    if own is not None:
+        terms["x_self"] = by_node(own)
+    out = aggregate(graph, by_node(x), reduce, **terms)
+    return out.reshape(-1, batch, width).transpose(0, 1)

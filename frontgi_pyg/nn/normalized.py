@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+r"""The symmetric normalisation of GCN and SGC, :math:`\hat{D}^{-1/2} \hat{A} \hat{D}^{-1/2}`, folded into the aggregation.
+
+No edge list with self-loops is built: the loop is the aggregation's own self term and the degrees are its scales
+(FrontGI, section 3.4). Where PyG's normalised edges themselves are asked for (``cached``, gradients to edge weights),
+they are computed by PyG, ``[num_edges]`` values, and aggregated as edge weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import SparseTensor
+
+from frontgi_pyg.graph import Graph
+from frontgi_pyg.nn.native import LOOPS, is_sparse, pyg_adjacency, to_graph
+
+Terms = dict[str, Any]
+
+
+def weight_reason(x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> str | None:
+    """Returns why PyG's path is taken with this edge weight, if it is."""
+    if edge_weight is None or is_sparse(adjacency):
+        return None
+    if edge_weight.dim() != 1 or edge_weight.device.type != "cpu":
+        return "edge weights that are not one value an edge"
+    if not edge_weight.is_floating_point() or torch.promote_types(edge_weight.dtype, x.dtype) != x.dtype:
+        return f"edge weights in {edge_weight.dtype} on features in {x.dtype}"
+    return None
+
+
+def normalized(
+    adjacency: Any,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype,
+    *,
+    improved: bool,
+    add_self_loops: bool,
+    flow: str,
+) -> tuple[Graph, Terms]:
+    """Returns the graph and the terms of :func:`frontgi_pyg.ops.aggregate` that make it the normalised one."""
+    if edge_weight is not None and not is_sparse(adjacency) and edge_weight.requires_grad:
+        edges, weight = pyg_normalized(
+            adjacency,
+            edge_weight,
+            num_nodes,
+            dtype,
+            improved=improved,
+            add_self_loops=add_self_loops,
+            flow=flow,
+        )
+        return to_graph(edges, num_nodes, flow), {"edge_weight": weight}
+    graph = to_graph(adjacency, num_nodes, flow)
+    if is_sparse(adjacency):
+        edge_weight = None  # PyG reads a sparse adjacency's own values
+    loops = LOOPS[graph.origin] if add_self_loops else "none"
+    if graph.origin == "edge_index" and edge_weight is None and graph.edge_weight is None:
+        improved = False  # PyG drops the fill value where there are no weights to fill
+    scale_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    inv_sqrt, self_scale = graph.gcn_norm(edge_weight, loops, 2.0 if improved else 1.0, scale_dtype)
+    terms: Terms = {
+        "row_scale": inv_sqrt,
+        "col_scale": inv_sqrt,
+        "skip_loops": loops in ("replace", "remain"),
+    }
+    if edge_weight is not None:
+        terms["edge_weight"] = edge_weight
+    if loops != "none":
+        terms["self_scale"] = self_scale
+    return graph, terms
+
+
+def pyg_normalized(
+    adjacency: Any,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype,
+    *,
+    improved: bool,
+    add_self_loops: bool,
+    flow: str,
+) -> tuple[Any, Tensor | None]:
+    """Returns PyG's own normalised adjacency and edge weights, differentiable to ``edge_weight``."""
+    edges, weight = pyg_adjacency(adjacency, edge_weight, flow)
+    if isinstance(edges, SparseTensor):
+        return gcn_norm(edges, weight, num_nodes, improved, add_self_loops, flow, dtype), None
+    pair: tuple[Any, Tensor | None] = gcn_norm(edges, weight, num_nodes, improved, add_self_loops, flow, dtype)
+    return pair

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""SGC (Wu et al., 2019; FrontGI, eq. 6-7) on our kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import SGConv as _PyGSGConv
+
+from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
+from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, materialize, pyg_adjacency
+from frontgi_pyg.nn.normalized import normalized, weight_reason
+from frontgi_pyg.ops.conv import conv
+from frontgi_pyg.plan import order_for
+
+
+class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
+    r""":class:`torch_geometric.nn.SGConv`, the last of its :math:`K` aggregations fused with the update.
+
+    .. math::
+        \mathbf{X}^{\prime} = {\left( \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}} \mathbf{\hat{D}}^{-1/2} \right)}^K
+        \mathbf{X} \mathbf{\Theta}
+
+    Arguments, parameters and results are PyG's. ``edge_index`` may also be a :class:`frontgi_pyg.Graph`.
+    """
+
+    pyg_class = _PyGSGConv
+    _cached_x: Tensor | None
+
+    def unsupported(self) -> str | None:
+        """Returns why this layer, as configured, always takes PyG's path; :obj:`None` if it does not."""
+        if self.aggr not in ("add", "sum"):
+            return f"no kernel for a normalised aggr={self.aggr}"
+        return super().unsupported()
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """Runs the layer on ``[num_nodes, in_channels]`` (static graphs: ``[batch, num_nodes, in_channels]``)."""
+        if self._cached_x is not None:
+            self.took("native")
+            return self._update(self._cached_x.detach())
+        reason = self._reason(x, edge_index, edge_weight)
+        self.took(reason or "native")
+        if reason is not None:
+            edge_index, edge_weight = pyg_adjacency(edge_index, edge_weight, self.flow)
+            # propagate_type: (x: Tensor, edge_weight: OptTensor)
+            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+
+        graph, terms = normalized(
+            edge_index,
+            edge_weight,
+            x.size(-2),
+            x.dtype,
+            improved=False,
+            add_self_loops=self.add_self_loops,
+            flow=self.flow,
+        )
+        materialize(self.lin, x)
+        fused = (
+            self.K > 0
+            and not self.cached
+            and x.dim() == 2
+            and not torch.is_autocast_enabled("cpu")
+            and is_plain_linear(self.lin)
+            and self.lin.weight.dtype == x.dtype
+        )
+        if not fused:
+            for _ in range(self.K):
+                x = aggregate_nodes(graph, x, "sum", **terms)
+                if self.cached:
+                    self._cached_x = x
+            return self._update(x)
+        weight, bias = self.lin.weight, self.lin.bias
+        if order_for(x.size(1), weight.size(0)) == "multiply_first":
+            x = apply_linear(x, weight, None)
+            for _ in range(self.K - 1):
+                x = aggregate_nodes(graph, x, "sum", **terms)
+            return aggregate_nodes(graph, x, "sum", bias=bias, **terms)
+        for _ in range(self.K - 1):
+            x = aggregate_nodes(graph, x, "sum", **terms)
+        return conv(graph, x, weight, bias, "sum", **terms)
+
+    def _update(self, x: Tensor) -> Tensor:
+        if is_plain_linear(self.lin):
+            return apply_linear(x, self.lin.weight, self.lin.bias)
+        return self.lin(x)  # type: ignore[no-any-return]
+
+    def _reason(self, x: Any, edge_index: Any, edge_weight: Tensor | None) -> str | None:
+        if isinstance(x, (tuple, list)):
+            return "a pair of features"
+        reason = self.fallback_reason(x, edge_index) or weight_reason(x, edge_index, edge_weight)
+        if reason is None and getattr(edge_index, "layout", None) == torch.sparse_csc:
+            return "normalising a CSC adjacency"  # PyG says why not
+        return reason
