@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Seeded graphs of four shapes: Kronecker, uniform, power law, molecules.
 
-Idea: one graph per arguments and seed, whatever the machine and its threads; drawn block by block
-with NumPy, so that the memory needed beyond the result stays small.
+Idea: one graph per arguments, seed and version of NumPy, however many threads there are; drawn
+block by block, so that the memory needed beyond the result stays small.
 
 Layout: edges are sorted by target, then source (CSR order), unless a function says otherwise.
 Ids carry no meaning but in :func:`molecules`: hubs are spread at random.

@@ -28,7 +28,8 @@ class GCNConv(NativeConv, _PyGGCNConv):  # type: ignore[misc]
     r""":class:`torch_geometric.nn.GCNConv`, aggregated and updated in one pass.
 
     .. math::
-        \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}} \mathbf{\hat{D}}^{-1/2} \mathbf{X} \mathbf{\Theta}
+        \mathbf{X}^{\prime} = \mathbf{\hat{D}}^{-1/2} \mathbf{\hat{A}}
+        \mathbf{\hat{D}}^{-1/2} \mathbf{X} \mathbf{\Theta}
 
     Arguments, parameters and results are PyG's. ``edge_index`` may also be a :class:`frontgi_pyg.Graph`.
     """

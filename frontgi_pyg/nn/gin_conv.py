@@ -19,8 +19,8 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
     r""":class:`torch_geometric.nn.GINConv`, :math:`(1 + \epsilon) \mathbf{x}_i` and the first linear layer fused in.
 
     .. math::
-        \mathbf{X}^{\prime} = h_{\mathbf{\Theta}} \left( \left( \mathbf{A} + (1 + \epsilon) \cdot \mathbf{I} \right) \cdot
-        \mathbf{X} \right)
+        \mathbf{X}^{\prime} = h_{\mathbf{\Theta}} \left(
+        \left( \mathbf{A} + (1 + \epsilon) \cdot \mathbf{I} \right) \cdot \mathbf{X} \right)
 
     Arguments, parameters and results are PyG's. ``edge_index`` may also be a :class:`frontgi_pyg.Graph`.
     """

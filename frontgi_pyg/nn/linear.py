@@ -85,7 +85,7 @@ def is_plain(module: torch.nn.Module) -> bool:
 
 
 def is_plain_linear(module: torch.nn.Module) -> bool:
-    """Returns whether ``module`` is exactly a linear layer (PyG's or torch's or ours), initialised and without hooks."""
+    """Returns whether ``module`` is exactly torch's, PyG's or our linear layer, initialised and without hooks."""
     return (
         type(module) in (*LINEAR_TYPES, Linear, PyGLinear)
         and is_plain(module)

@@ -176,7 +176,7 @@ def materialize(linear: Any, x: Tensor) -> None:
 
 
 def aggregate_nodes(graph: Graph, x: Tensor, reduce: str, **terms: Any) -> Tensor:
-    """:func:`frontgi_pyg.ops.aggregate` on ``[num_nodes, width]``, or on a static graph's ``[batch, num_nodes, width]``.
+    """:func:`frontgi_pyg.ops.aggregate` on ``[num_nodes, width]`` or a static graph's ``[batch, num_nodes, width]``.
 
     A batch is laid out node by node, so that all of it is aggregated in one pass over the edges.
     """

@@ -334,7 +334,7 @@ def test_refusals(call: Callable[[], EdgeList], message: str) -> None:
         "molecules:a",
         "petersen:10",
         "uniform:9x3 ",
-        "kronecker:٩",
+        "kronecker:\u0669",
     ],
 )
 def test_a_wrong_spec_names_the_grammar(spec: str) -> None:
