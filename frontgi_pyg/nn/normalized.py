@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-r"""The symmetric normalisation of GCN and SGC, :math:`\hat{D}^{-1/2} \hat{A} \hat{D}^{-1/2}`, folded into the aggregation.
+r"""The symmetric normalisation of GCN and SGC, :math:`\hat{D}^{-1/2} \hat{A} \hat{D}^{-1/2}`, folded in.
 
 No edge list with self-loops is built: the loop is the aggregation's own self term and the degrees are its scales
 (FrontGI, section 3.4). Where PyG's normalised edges themselves are asked for (``cached``, gradients to edge weights),
