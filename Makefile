@@ -6,7 +6,6 @@ BUILD ?= build
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
-CPP_FILES := $(SOURCES)
 
 .PHONY: demo test build lint format types ctest sanitize clean
 
@@ -20,7 +19,7 @@ build: $(VENV)/.built
 
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0 torch_geometric numpy ninja 'setuptools<81' wheel
+	$(PIP) torch==2.13.0 torch_geometric numpy ninja setuptools wheel
 	touch $@
 
 $(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(SOURCES)
@@ -44,12 +43,12 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $(CPP_FILES)
+	$(BIN)/clang-format -i $(SOURCES)
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

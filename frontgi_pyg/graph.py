@@ -106,7 +106,7 @@ class Graph:
             flow: Direction of messages, as in PyG.
 
         Raises:
-            ValueError: If ``edge_index`` or ``edge_weight`` has the wrong shape.
+            ValueError: If ``edge_index`` or ``edge_weight`` has the wrong shape or device, or ``flow`` is unknown.
             TypeError: If ``edge_index`` is not a tensor of int32 or int64.
             IndexError: If an index is negative or not below the number of nodes.
         """
@@ -118,8 +118,11 @@ class Graph:
         num_edges = edge_index.size(1)
         if edge_weight is not None and (edge_weight.dim() != 1 or edge_weight.size(0) != num_edges):
             raise ValueError(f"Graph: 'edge_weight' must be [{num_edges}] (got {list(edge_weight.shape)})")
+        if flow not in ("source_to_target", "target_to_source"):
+            raise ValueError(f"Graph: 'flow' must be 'source_to_target' or 'target_to_source' (got {flow!r})")
+        _require_cpu(edge_index=edge_index, edge_weight=edge_weight)
         if num_nodes is None:
-            num_nodes = _num_nodes(edge_index)
+            num_nodes = _num_nodes(edge_index, flow)
         num_src, num_dst = (num_nodes, num_nodes) if not isinstance(num_nodes, tuple) else num_nodes
         edge_index = _plain(edge_index).long()
         source, target = (0, 1) if flow == "source_to_target" else (1, 0)
@@ -147,9 +150,16 @@ class Graph:
             origin: See :class:`Graph`.
 
         Raises:
-            ValueError: If ``rowptr`` does not start at 0, falls, or does not end at the number of edges.
+            TypeError: If ``rowptr`` or ``col`` is not a tensor of int32 or int64.
+            ValueError: If ``rowptr`` does not start at 0, falls, or does not end at the number of edges; if a shape or
+                device is wrong.
             IndexError: If a column is outside ``[0, num_src_nodes)``.
         """
+        for name, index in (("rowptr", rowptr), ("col", col)):
+            if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64):
+                got = index.dtype if isinstance(index, Tensor) else type(index).__name__
+                raise TypeError(f"Graph: '{name}' must be an int32 or int64 tensor (got {got})")
+        _require_cpu(rowptr=rowptr, col=col, edge_weight=edge_weight)
         rowptr, col = rowptr.long(), col.contiguous()
         square = num_src_nodes is None
         num_src = rowptr.numel() - 1 if num_src_nodes is None else num_src_nodes
@@ -228,7 +238,11 @@ class Graph:
         return stats
 
     def __repr__(self) -> str:
-        sizes = f"{self.num_src_nodes} -> {self.num_dst_nodes}" if self._num_src_nodes else f"{self.num_dst_nodes}"
+        sizes = (
+            f"{self.num_src_nodes} -> {self.num_dst_nodes}"
+            if self._num_src_nodes is not None
+            else f"{self.num_dst_nodes}"
+        )
         weighted = ", weighted" if self.edge_weight is not None else ""
         return f"Graph({sizes} nodes, {self.num_edges} edges{weighted})"
 
@@ -307,10 +321,11 @@ class Graph:
         return remember(self._by_weight, weight, key, build)
 
     def _structural(self, key: Any, build: Callable[[], Value]) -> Value:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or _in_transform():
             return build()
         if key not in self._once:
-            self._once[key] = build()
+            with torch.inference_mode(False):  # it may be saved for a backward pass later
+                self._once[key] = build()
         value: Value = self._once[key]
         return value
 
@@ -331,9 +346,10 @@ def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Calla
     """Returns ``build()``, or what it gave the last time for this very tensor, unwritten since, and ``key``.
 
     The memory is weak and goes by identity and version counter, never by address. Nothing is remembered of tensors
-    whose changes cannot be seen (inference tensors) or whose result carries gradients, nor while compiling.
+    whose changes cannot be seen (inference tensors) or whose result carries gradients, nor while compiling or inside
+    a ``torch.func`` transform, whose tensors are not valid outside.
     """
-    if torch.compiler.is_compiling() or tensor.requires_grad or tensor.is_inference():
+    if torch.compiler.is_compiling() or _in_transform() or tensor.requires_grad or tensor.is_inference():
         return build()
     entries: dict[Any, tuple[int, Value]] | None = memory.get(tensor)
     if entries is None:
@@ -343,9 +359,14 @@ def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Calla
     found = entries.get(key)
     if found is not None and found[0] == version:
         return found[1]
-    value = build()
+    with torch.inference_mode(False):  # what is remembered may be saved for a backward pass later
+        value = build()
     entries[key] = (version, value)
     return value
+
+
+def _in_transform() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 _graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was made of it
@@ -367,10 +388,11 @@ def graph_of_sparse(adj_t: Any) -> Graph:
         if adj_t.layout == torch.sparse_coo:  # PyG coalesces it
             return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t.coalesce()))
         return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t))
-    # SparseTensor: its column tensor is what lives as long as the structure does.
+    # SparseTensor: its columns and row pointers are what lives as long as the structure does.
+    by_rowptr = remember(_graphs, adj_t.storage.col(), "rowptr", WeakIdKeyDictionary)
     structure = remember(
-        _graphs,
-        adj_t.storage.col(),
+        by_rowptr,
+        adj_t.storage.rowptr(),
         tuple(adj_t.sparse_sizes()),
         lambda: Graph.from_sparse(adj_t.set_value(None)),
     )
@@ -383,7 +405,7 @@ def graph_of_sparse(adj_t: Any) -> Graph:
 
 def expand_rowptr(rowptr: Tensor, num_edges: int) -> Tensor:
     """Returns the row of each edge, int64 ``[num_edges]``."""
-    rows = torch.arange(rowptr.size(0) - 1)
+    rows = torch.arange(rowptr.size(0) - 1, device=rowptr.device)
     return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
 
 
@@ -400,10 +422,16 @@ def _plain(edge_index: Tensor) -> Tensor:
     return as_tensor() if as_tensor is not None else edge_index
 
 
-def _num_nodes(edge_index: Tensor) -> int | tuple[int, int]:
+def _require_cpu(**tensors: Tensor | None) -> None:
+    for name, t in tensors.items():
+        if t is not None and t.device.type != "cpu":
+            raise ValueError(f"Graph: '{name}' must be on the CPU (got {t.device})")
+
+
+def _num_nodes(edge_index: Tensor, flow: Flow) -> int | tuple[int, int]:
     size = getattr(edge_index, "sparse_size", None)
     if size is not None:
-        num_src, num_dst = size()
+        num_src, num_dst = size() if flow == "source_to_target" else reversed(size())
         if num_src is not None and num_dst is not None:
             return num_src if num_src == num_dst else (num_src, num_dst)
     return int(_plain(edge_index).max()) + 1 if edge_index.numel() > 0 else 0

@@ -125,7 +125,8 @@ Tensor conv(const Tensor& rowptr, const Tensor& col, const Tensor& x, const Tens
   update.relu = relu;
   update.operand_count = root.has_value() ? 2 : 1;
   const Schedule how = schedule_for(schedule, shape_of(aggregate, csr), executor.max_workers());
-  if (how.kind == ScheduleKind::mixed) {  // slices of all rows: no tile of whole rows exists
+  // Slices of all rows leave no tile of whole rows to fuse: the aggregation is written out, if that is the narrow side.
+  if (how.kind == ScheduleKind::mixed && aggregate.width <= n) {
     Tensor aggregated = new_matrix(rows, csr.rows, aggregate.width, type);
     aggregate.out = aggregated.mutable_data_ptr();
     aggregate.out_stride = aggregate.width;

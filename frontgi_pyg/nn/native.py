@@ -57,7 +57,14 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
         for base in cls.__mro__:
             if "pyg_class" in base.__dict__:  # one of ours: what lies before it is the user's
                 break
-            cls._overridden = next((name for name in _METHODS if name in base.__dict__), cls._overridden)
+            cls._overridden = next((name for name in _METHODS if _defines(base, name)), cls._overridden)
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        super()._set_jittable_templates(raise_on_error)
+        if self._overridden != "propagate":
+            # PyG keeps what it finds on the class as the propagate() that can explain, and from the second class in a
+            # family on that is a generated one, which cannot.
+            type(self)._orig_propagate = MessagePassing.propagate
 
     def unsupported(self) -> str | None:
         """Returns why this layer, as configured, always takes PyG's path; :obj:`None` if it does not."""
@@ -94,7 +101,16 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     def __prepare_scriptable__(self) -> MessagePassing:
         """Returns PyG's own layer on the same parameters, for TorchScript."""
-        return retyped(self, self.pyg_class)
+        twin = retyped(self, self.pyg_class)
+        twin._set_jittable_templates()  # PyG's class may never have been constructed
+        return twin
+
+
+def _defines(cls: type, method: str) -> bool:
+    """Returns whether ``cls`` itself defines ``method``; PyG puts a generated propagate() on every class it meets."""
+    own = cls.__dict__.get(method)
+    generated = own is cls.__dict__.get("_jinja_propagate") and own is not cls.__dict__.get("_orig_propagate")
+    return own is not None and not generated
 
 
 def _unusable_features(x: Any, conv: MessagePassing) -> str | None:

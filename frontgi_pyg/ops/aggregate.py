@@ -19,13 +19,14 @@ from torch import Tensor
 
 from frontgi_pyg.graph import Graph, expand_rowptr, transpose
 from frontgi_pyg.library import fake_kernel
-from frontgi_pyg.ops.gradients import (
-    activation_gradient,
-    column_sum,
-    edge_dot,
-    refuse_forward_mode,
-    row_dot,
+from frontgi_pyg.ops.checks import (
+    require_activation,
+    require_dense,
+    require_edge_weight,
+    require_graph,
+    require_scales_detached,
 )
+from frontgi_pyg.ops.gradients import activation_gradient, column_sum, edge_dot, row_dot
 from frontgi_pyg.plan import asked_schedule
 
 OptTensor = Tensor | None
@@ -65,14 +66,15 @@ def aggregate(
         x_self: :math:`\mathbf{x}^{\prime}`, ``[num_dst_nodes, width]``; ``x`` itself if only ``self_scale`` is given.
         bias: ``[width]``, added to every row.
         activation: ``"relu"`` or :obj:`None`, applied last.
-        skip_loops: Leave out edges from a node to itself.
+        skip_loops: Leave out edges from a node to itself (sums only).
 
     Returns:
         ``[num_dst_nodes, width]`` in the dtype of ``x``.
 
     Raises:
+        TypeError: If ``graph`` is not a :class:`Graph` or an input not a tensor.
         ValueError: If a shape, dtype, device or name is wrong, with what was got.
-        NotImplementedError: Under forward-mode differentiation.
+        NotImplementedError: Under forward-mode differentiation and under ``torch.func.grad``.
 
     Example:
         >>> import torch
@@ -83,12 +85,19 @@ def aggregate(
                 [0.0000],
                 [1.5000]])
     """
-    refuse_forward_mode("aggregate", x, edge_weight, self_scale, x_self, bias)
-    if activation not in (None, "relu"):
-        raise ValueError(f"aggregate: 'activation' must be 'relu' or None (got {activation!r})")
-    for name, scale in (("row_scale", row_scale), ("col_scale", col_scale)):
-        if scale is not None and scale.requires_grad:
-            raise ValueError(f"aggregate: no gradient reaches '{name}': pass it detached, or as edge weights")
+    require_graph("aggregate", graph)
+    require_dense(
+        "aggregate",
+        x=x,
+        edge_weight=edge_weight,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        self_scale=self_scale,
+        x_self=x_self,
+        bias=bias,
+    )
+    require_activation("aggregate", activation)
+    require_scales_detached("aggregate", row_scale=row_scale, col_scale=col_scale)
     require_edge_weight("aggregate", graph, edge_weight)
     scale_dtype = accumulator_dtype(x.dtype)
     weight = graph.csr_weight(edge_weight, scale_dtype)
@@ -123,12 +132,6 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
 def cast(t: OptTensor, dtype: torch.dtype) -> OptTensor:
     """Returns ``t`` in ``dtype``."""
     return None if t is None else t.to(dtype)
-
-
-def require_edge_weight(op: str, graph: Graph, edge_weight: OptTensor) -> None:
-    """Raises :class:`ValueError` unless ``edge_weight`` fits the graph."""
-    if edge_weight is not None and (edge_weight.dim() != 1 or edge_weight.size(0) != graph.num_edges):
-        raise ValueError(f"{op}: 'edge_weight' must be [{graph.num_edges}] (got {list(edge_weight.shape)})")
 
 
 def transposed_for(graph: Graph, *inputs: OptTensor) -> tuple[OptTensor, OptTensor, OptTensor]:

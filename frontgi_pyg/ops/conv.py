@@ -20,15 +20,17 @@ from frontgi_pyg.ops.aggregate import (
     Aggregation,
     accumulator_dtype,
     cast,
-    require_edge_weight,
     transposed_for,
 )
-from frontgi_pyg.ops.gradients import (
-    activation_gradient,
-    column_sum,
-    refuse_forward_mode,
-    weight_grad,
+from frontgi_pyg.ops.checks import (
+    require_activation,
+    require_dense,
+    require_edge_weight,
+    require_graph,
+    require_matrix,
+    require_scales_detached,
 )
+from frontgi_pyg.ops.gradients import activation_gradient, column_sum, weight_grad
 from frontgi_pyg.ops.linear import autocast
 from frontgi_pyg.plan import asked_schedule, order_for
 
@@ -75,15 +77,27 @@ def conv(
         ``[num_dst_nodes, out_width]`` in the dtype of ``x``.
 
     Raises:
+        TypeError: If ``graph`` is not a :class:`Graph` or an input not a tensor.
         ValueError: If a shape, dtype, device or name is wrong, with what was got.
-        NotImplementedError: Under forward-mode differentiation.
+        NotImplementedError: Under forward-mode differentiation and under ``torch.func.grad``.
     """
-    refuse_forward_mode("conv", x, weight, bias, edge_weight, self_scale, x_self, x_root, root_weight)
-    if activation not in (None, "relu"):
-        raise ValueError(f"conv: 'activation' must be 'relu' or None (got {activation!r})")
-    for name, scale in (("row_scale", row_scale), ("col_scale", col_scale)):
-        if scale is not None and scale.requires_grad:
-            raise ValueError(f"conv: no gradient reaches '{name}': pass it detached, or as edge weights")
+    require_graph("conv", graph)
+    require_dense(
+        "conv",
+        x=x,
+        weight=weight,
+        bias=bias,
+        edge_weight=edge_weight,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        self_scale=self_scale,
+        x_self=x_self,
+        x_root=x_root,
+        root_weight=root_weight,
+    )
+    require_matrix("conv", x=x, weight=weight)
+    require_activation("conv", activation)
+    require_scales_detached("conv", row_scale=row_scale, col_scale=col_scale)
     require_edge_weight("conv", graph, edge_weight)
     x, weight, bias, x_self, x_root, root_weight = autocast(x, weight, bias, x_self, x_root, root_weight)
     if multiply_first is None:

@@ -10,21 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from frontgi_pyg.graph import transpose
 from frontgi_pyg.library import fake_kernel
 
 OptTensor = Tensor | None
-
-
-def refuse_forward_mode(op: str, *inputs: OptTensor) -> None:
-    """Raises :class:`NotImplementedError` if an input carries a tangent, which would silently be lost."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
-        return
-    for t in inputs:
-        if t is not None and forward_ad.unpack_dual(t).tangent is not None:
-            raise NotImplementedError(f"{op}: forward-mode differentiation is not supported")
 
 
 def activation_gradient(grad: Tensor, result: OptTensor) -> Tensor:
@@ -52,7 +42,7 @@ def edge_dot(rowptr: Tensor, col: Tensor, a: Tensor, b: Tensor, row_scale: OptTe
 
 def row_dot(a: Tensor, b: Tensor) -> Tensor:
     """Returns ``<a[i], b[i]>`` of every row: an edge from each node to itself."""
-    rowptr = torch.arange(a.size(0) + 1)
+    rowptr = torch.arange(a.size(0) + 1, device=a.device)
     return edge_dot(rowptr, rowptr[:-1], a, b, None, None)
 
 

@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from frontgi_pyg.library import fake_kernel
-from frontgi_pyg.ops.gradients import (
-    activation_gradient,
-    column_sum,
-    refuse_forward_mode,
-    weight_grad,
-)
+from frontgi_pyg.ops.checks import require_activation, require_dense
+from frontgi_pyg.ops.gradients import activation_gradient, column_sum, weight_grad
 
 OptTensor = Tensor | None
 
@@ -37,8 +33,9 @@ def linear(x: Tensor, weight: Tensor, bias: OptTensor = None, activation: str | 
         ``[*, out_width]`` in the dtype of ``x``.
 
     Raises:
+        TypeError: If an input is not a tensor.
         ValueError: If a shape, dtype, device or name is wrong, with what was got.
-        NotImplementedError: Under forward-mode differentiation.
+        NotImplementedError: Under forward-mode differentiation and under ``torch.func.grad``.
 
     Example:
         >>> import torch
@@ -46,9 +43,8 @@ def linear(x: Tensor, weight: Tensor, bias: OptTensor = None, activation: str | 
         >>> ops.linear(torch.tensor([[1.0, -2.0]]), torch.eye(2), activation="relu")
         tensor([[1., 0.]])
     """
-    refuse_forward_mode("linear", x, weight, bias)
-    if activation not in (None, "relu"):
-        raise ValueError(f"linear: 'activation' must be 'relu' or None (got {activation!r})")
+    require_dense("linear", x=x, weight=weight, bias=bias)
+    require_activation("linear", activation)
     x, weight, bias = autocast(x, weight, bias)
     if x.dim() == 2:
         return torch.ops.frontgi.linear(x, weight, bias, activation == "relu")  # type: ignore[no-any-return]
