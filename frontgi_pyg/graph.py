@@ -198,7 +198,10 @@ class Graph:
                 row, value = adj_t.row_indices(), adj_t.values()
                 col = expand_rowptr(adj_t.ccol_indices().long(), row.numel())
             elif adj_t.layout == torch.sparse_coo:
-                (row, col), value = adj_t._indices(), adj_t._values()
+                if adj_t.requires_grad:
+                    adj_t = adj_t.coalesce()  # the values of any other carry no gradient
+                row, col = adj_t._indices()
+                value = adj_t.values() if adj_t.is_coalesced() else adj_t._values()
             else:
                 raise TypeError(f"Graph: 'adj_t' has an unsupported layout (got {adj_t.layout})")
             if value.dim() != 1:
@@ -272,6 +275,8 @@ class Graph:
         if edge_weight is None:
             return None
         weight = edge_weight
+        if self.perm is None and weight.dtype == dtype:
+            return weight  # not remembered: a memory that holds its own key never lets go of it
 
         def build() -> Tensor:
             stored = weight if self.perm is None else weight[self.perm]
@@ -389,10 +394,12 @@ def graph_of_sparse(adj_t: Any) -> Graph:
             return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t.coalesce()))
         return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t))
     # SparseTensor: its columns and row pointers are what lives as long as the structure does.
+    with torch.inference_mode(False):  # torch_sparse keeps the row pointers that it computes here
+        rowptr = adj_t.storage.rowptr()
     by_rowptr = remember(_graphs, adj_t.storage.col(), "rowptr", WeakIdKeyDictionary)
     structure = remember(
         by_rowptr,
-        adj_t.storage.rowptr(),
+        rowptr,
         tuple(adj_t.sparse_sizes()),
         lambda: Graph.from_sparse(adj_t.set_value(None)),
     )

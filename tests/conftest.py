@@ -2,9 +2,13 @@
 """What the tests share."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,35 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip(f"no shared data at {path} (set FRONTGI_SHARED)")
     return path
+
+
+@pytest.fixture
+def set_threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of torch's threads, until the test ends."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_thread(set_threads: Callable[[int], None]) -> None:
+    """For tests of small things, which a busy machine would make wait at the end of every parallel region."""
+    set_threads(1)
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., str]:
+    """Runs a program in a process of its own and returns what it printed; fails if it fails or hangs."""
+
+    def run(program: str, *args: str, env: dict[str, str] | None = None, timeout_s: float = 120) -> str:
+        script = tmp_path / "program.py"
+        script.write_text(program)
+        paths = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | (env or {})
+        done = subprocess.run(
+            [sys.executable, str(script), *args], env=environment, timeout=timeout_s, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

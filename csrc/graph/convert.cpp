@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -30,17 +31,19 @@ struct Span {
 };
 Span nth(int64_t size, int64_t i, int64_t n) { return {size * i / n, size * (i + 1) / n}; }
 
-// True if any of the values is outside [0, bound): the unsigned maximum tells, and vectorises.
+// True if any of the values is outside [0, bound): the unsigned maximum tells, and vectorises. A bound beyond what
+// Index holds is cut there, or a negative value would pass as a large unsigned one.
 template <class Index>
 bool any_outside(const Index* values, int64_t m, int64_t bound, Executor& executor) {
   std::atomic<bool> outside{false};
+  const uint64_t limit = std::min(static_cast<uint64_t>(bound), uint64_t{std::numeric_limits<Index>::max()} + 1);
   const int64_t workers = workers_for(m, kEdgesPerWorker, executor);
   using Unsigned = std::make_unsigned_t<Index>;
   executor.run(workers, [&](int64_t worker) {
     const Span span = nth(m, worker, workers);
     Unsigned largest = 0;
     for (int64_t i = span.begin; i < span.end; ++i) largest = std::max(largest, static_cast<Unsigned>(values[i]));
-    if (span.begin < span.end && static_cast<uint64_t>(largest) >= static_cast<uint64_t>(bound)) {
+    if (span.begin < span.end && static_cast<uint64_t>(largest) >= limit) {
       outside.store(true, std::memory_order_relaxed);
     }
   });

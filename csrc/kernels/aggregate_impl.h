@@ -42,6 +42,7 @@ FRONTGI_INLINE A value_or(const void* values, int64_t i, A otherwise) {
 // What a row's edges have in common while its pieces are worked on.
 struct RowOfEdges {
   int64_t row, begin, end;
+  int64_t count;     // edges that take part
   int64_t edge_end;  // of the whole range of rows: prefetching stops there
   int64_t ahead;     // edges
 };
@@ -75,7 +76,7 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
     }
   }
 
-  const bool empty = r.begin == r.end;
+  const bool empty = r.count == 0;
   const A row_scale = value_or<A>(args.row_scale, r.row, 1);
   const T* self = args.x_self ? static_cast<const T*>(args.x_self) + r.row * args.x_self_stride + f : nullptr;
   const A self_scale = value_or<A>(args.self_scale, r.row * args.self_step, 1);
@@ -85,7 +86,7 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
     if constexpr (R == Reduce::min || R == Reduce::max) {
       if (empty) value = V{};
     }
-    if (args.reduce == Reduce::mean && !empty) value = value / broadcast<A>(A(r.end - r.begin));
+    if (args.reduce == Reduce::mean && !empty) value = value / broadcast<A>(A(r.count));
     if (args.row_scale) value = value * broadcast<A>(row_scale);
     if (self) {
       const V own = Tail ? load_first(self, tail) : load(self + v * L);
@@ -103,6 +104,13 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
   }
 }
 
+template <class Index>
+FRONTGI_INLINE int64_t count_loops(const Index* col, const RowOfEdges& r) {
+  int64_t loops = 0;
+  for (int64_t e = r.begin; e < r.end; ++e) loops += int64_t(col[e]) == r.row;
+  return loops;
+}
+
 template <class T, class Index, Reduce R, bool Weighted>
 void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_end) {
   constexpr int L = kLanes<Accumulator<T>>;
@@ -112,11 +120,14 @@ void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_e
   const int64_t row_bytes = width * int64_t(sizeof(T));
   r.ahead = row_bytes > 0 ? kPrefetchBytesAhead / row_bytes : 0;
   r.ahead = r.ahead < 2 ? 2 : r.ahead > kPrefetchEdgesMax ? kPrefetchEdgesMax : r.ahead;
+  const bool uncounted_loops = args.skip_loops && args.reduce != Reduce::sum;  // a sum asks for no count
   T* out = static_cast<T*>(args.out);
   for (int64_t row = row_begin; row < row_end; ++row, out += args.out_stride) {
     r.row = row;
     r.begin = args.rowptr[row];
     r.end = args.rowptr[row + 1];
+    r.count = r.end - r.begin;
+    if (uncounted_loops) r.count -= count_loops(static_cast<const Index*>(args.col), r);
     int64_t f = 0;
     for (; f + kWide * L <= width; f += kWide * L)
       reduce_piece<T, Index, R, Weighted, kWide, false>(args, r, f, 0, out + f);

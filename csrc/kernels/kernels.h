@@ -20,8 +20,8 @@ namespace frontgi {
 //               + self_scale[i] * x_self[i] + bias )                                  (FrontGI, eq. 3-7, section 3.4)
 //
 // Every pointer marked "optional" may be null, and then stands for ones (scales, weights) or for an absent term
-// (x_self, bias). `reduce` mean divides by the number of edges; rows without edges give 0 before the self term.
-// Scales and weights are in the accumulator type of `dtype`; x, x_self, bias and out are in `dtype`.
+// (x_self, bias). `reduce` mean divides by the number of edges that take part; rows without any give 0 before the self
+// term. Scales and weights are in the accumulator type of `dtype`; x, x_self, bias and out are in `dtype`.
 // x_self may alias out: an element is read before it is written.
 struct AggregateArgs {
   DType dtype = DType::f32;

@@ -32,7 +32,8 @@ AggregateArgs aggregate_args(const AggregateTensors& t, const CsrTensors& csr, c
   args.col_scale = vector_data(t.col_scale, scale_type, csr.columns, op, "col_scale", keep);
   require(x.size(0) == csr.columns, op, "'x' must have one row for each of the ", csr.columns, " sources (got ",
           describe(x), ")");
-  require(!t.skip_loops || args.reduce != Reduce::mean, op, "'skip_loops' does not go with reduce='mean'");
+  require(!t.skip_loops || args.reduce == Reduce::sum, op, "'skip_loops' goes with reduce='sum' alone (got '", t.reduce,
+          "')");
   args.x = x.const_data_ptr();
   args.x_stride = x.stride(0);
   args.width = x.size(1);
@@ -61,11 +62,13 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
   args.x_self_stride = self.stride(0);
 }
 
-Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers) {
-  if (asked.empty()) return plan_aggregate(shape, machine(), max_workers);
+Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
+                      const Machine& on) {
+  if (asked.empty()) return plan_aggregate(shape, on, max_workers);
   require(asked.size() == 3, "plan", "a schedule is [kind, workers, slice_width] (got ", asked.size(), " numbers)");
   require(asked[0] >= 0 && asked[0] <= 2, "plan", "a schedule's kind is 0, 1 or 2 (got ", asked[0], ")");
-  return forced_schedule(static_cast<ScheduleKind>(asked[0]), asked[1], asked[2], shape, machine(), max_workers);
+  require(asked[1] <= kWorkersMax, "plan", "there may be at most ", kWorkersMax, " workers (got ", asked[1], ")");
+  return forced_schedule(static_cast<ScheduleKind>(asked[0]), asked[1], asked[2], shape, on, max_workers);
 }
 
 AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr) {

@@ -26,7 +26,9 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
               std::vector<Tensor>& keep);
 
 // The planner's choice, or the schedule asked for as [kind, workers, slice_width] (0: the planner fills it in).
-Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers);
+Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
+                      const Machine& on = machine());
+constexpr int64_t kWorkersMax = 1 << 16;
 AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr);
 
 // Outputs this large leave the cache before anyone reads them.

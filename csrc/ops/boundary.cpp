@@ -2,29 +2,46 @@
 #include "boundary.h"
 
 #include <atomic>
+#include <limits>
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
 #if defined(__linux__)
-#include <sys/mman.h>
+#include <dirent.h>
 #endif
 
 #include "../graph/convert.h"
+#include "../hw/huge_pages.h"
 
 namespace frontgi {
 namespace {
 
-std::atomic<bool> pool_was_used{false};
-std::atomic<bool> pool_is_lost{false};  // this process is a fork of one whose pool had threads
+// The pool is torch's: it has threads as soon as anyone, not these ops alone, has run a parallel region in it.
+std::atomic<bool> had_threads{false};   // when it was about to fork
+std::atomic<bool> pool_is_lost{false};  // this process is a fork of one whose pool may have had threads
 
 #if defined(__unix__) || defined(__APPLE__)
-const int registered = pthread_atfork(nullptr, nullptr, [] {
-  if (pool_was_used.load(std::memory_order_relaxed)) pool_is_lost.store(true, std::memory_order_relaxed);
-});
+// More than the calling thread; also where threads cannot be counted.
+bool has_threads() {
+#if defined(__linux__)
+  if (DIR* tasks = opendir("/proc/self/task")) {
+    int64_t count = 0;
+    while (const dirent* task = readdir(tasks)) count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count > 1;
+  }
 #endif
+  return true;
+}
 
-constexpr int64_t kHugePageBytes = 2 << 20;
+const int registered = pthread_atfork([] { had_threads.store(has_threads(), std::memory_order_relaxed); }, nullptr,
+                                      [] {
+                                        if (had_threads.load(std::memory_order_relaxed)) {
+                                          pool_is_lost.store(true, std::memory_order_relaxed);
+                                        }
+                                      });
+#endif
 
 const char* type_name(ScalarType type) {
   switch (type) {
@@ -103,23 +120,10 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
   return keep.back().const_data_ptr();
 }
 
-void advise_huge_pages(void* data, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  if (bytes < 4 * kHugePageBytes) return;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const uintptr_t end =
-      (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / kHugePageBytes * kHugePageBytes;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-  (void)data;
-  (void)bytes;
-#endif
-}
-
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type) {
   const int64_t sizes[] = {rows, columns};
   Tensor fresh = torch::stable::new_empty(like, {sizes, 2}, type);
-  advise_huge_pages(fresh.mutable_data_ptr(), rows * columns * static_cast<int64_t>(fresh.element_size()));
+  advise_huge_pages(fresh.mutable_data_ptr(), static_cast<size_t>(rows * columns) * fresh.element_size());
   return fresh;
 }
 
@@ -131,6 +135,8 @@ CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols
           "'col' must be int32 or int64 (got ", describe(col), ")");
   require(rowptr.size(0) >= 1, op, "'rowptr' must have at least one element (got ", describe(rowptr), ")");
   require(num_cols >= 0, op, "'num_cols' must not be negative (got ", num_cols, ")");
+  require(col.scalar_type() == ScalarType::Long || num_cols <= std::numeric_limits<int32_t>::max(), op,
+          "an int32 'col' cannot name every one of ", num_cols, " columns (got ", describe(col), ")");
   CsrTensors csr{rowptr.is_contiguous() ? rowptr : torch::stable::contiguous(rowptr),
                  col.is_contiguous() ? col : torch::stable::contiguous(col),
                  rowptr.size(0) - 1,
@@ -164,7 +170,6 @@ void TorchExecutor::run(int64_t workers, const std::function<void(int64_t)>& bod
     for (int64_t worker = 0; worker < workers; ++worker) body(worker);
     return;
   }
-  pool_was_used.store(true, std::memory_order_relaxed);
   torch::stable::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t worker = begin; worker < end; ++worker) body(worker);
   });

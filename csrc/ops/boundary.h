@@ -54,9 +54,6 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
 // A fresh [rows, columns] tensor like `like`, in huge pages where it is large and the system offers them.
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type);
 
-// Tells the system that fresh memory will be used whole. A hint: nothing depends on it.
-void advise_huge_pages(void* data, int64_t bytes);
-
 // Adjacency tensors of an op, checked: rowptr int64 [rows + 1], col int32 or int64 [edges]. Unless `trusted` (a Graph,
 // checked when it was made), their values too. Owns contiguous copies where needed.
 struct CsrTensors {
@@ -68,7 +65,8 @@ struct CsrTensors {
 };
 CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols, bool trusted, const char* op);
 
-// torch's intra-op pool. In a forked child of a process that had used it, the pool would hang: one worker there.
+// torch's intra-op pool. In a forked child of a process that had used it, the pool would hang: one worker there, as in
+// the child of any process that had threads.
 class TorchExecutor final : public Executor {
  public:
   int64_t max_workers() const override;

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "../hw/huge_pages.h"
 #include "boundary.h"
 
 namespace frontgi {
@@ -27,7 +28,7 @@ Tensor int64_vector(const Tensor& t, const char* op, const char* name) {
 Tensor new_vector(const Tensor& like, int64_t size, ScalarType type) {
   const int64_t sizes[] = {size};
   Tensor fresh = torch::stable::new_empty(like, {sizes, 1}, type);
-  advise_huge_pages(fresh.mutable_data_ptr(), size * static_cast<int64_t>(fresh.element_size()));
+  advise_huge_pages(fresh.mutable_data_ptr(), static_cast<size_t>(size) * fresh.element_size());
   return fresh;
 }
 
@@ -69,6 +70,8 @@ void check_csr_op(const Tensor& rowptr, const Tensor& col, int64_t num_cols) {
 std::tuple<Tensor, Tensor> gcn_norm_op(const Tensor& rowptr, const Tensor& col, const OptionalTensor& edge_weight,
                                        double fill, const std::string& loops, bool wide, bool trusted) {
   constexpr const char* op = "gcn_norm";
+  require_cpu(rowptr, 1, op, "rowptr");
+  const Loops treated = loops_named(loops);
   const CsrTensors csr = csr_tensors(rowptr, col, rowptr.size(0) - 1, trusted, op);
   const ScalarType type = wide ? ScalarType::Double : ScalarType::Float;
   std::vector<Tensor> keep;
@@ -79,7 +82,7 @@ std::tuple<Tensor, Tensor> gcn_norm_op(const Tensor& rowptr, const Tensor& col, 
     using Value = decltype(value);
     using Index = decltype(index);
     gcn_norm<Value, Index>(csr.rowptr_data, csr.rows, static_cast<const Index*>(csr.col_data),
-                           static_cast<const Value*>(weight), static_cast<Value>(fill), loops_named(loops),
+                           static_cast<const Value*>(weight), static_cast<Value>(fill), treated,
                            static_cast<Value*>(inv_sqrt.mutable_data_ptr()),
                            static_cast<Value*>(self_scale.mutable_data_ptr()), executor);
   };

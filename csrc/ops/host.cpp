@@ -33,14 +33,17 @@ Tensor plan_aggregate_op(const Tensor& like, int64_t rows, int64_t columns, int6
                          int64_t element_bytes, int64_t max_workers, const std::vector<int64_t>& llc_bytes,
                          const std::vector<int64_t>& asked) {
   constexpr const char* op = "plan";
-  require(rows >= 0 && columns >= 0 && edges >= 0 && width >= 0, op, "sizes must not be negative");
-  require(max_workers >= 1 && !llc_bytes.empty(), op, "there must be at least one worker and one domain");
+  require(rows >= 0 && columns >= 0 && edges >= 0 && width >= 0, op, "sizes must not be negative (got ", rows, ", ",
+          columns, ", ", edges, " and ", width, ")");
+  require(element_bytes == 2 || element_bytes == 4 || element_bytes == 8, op, "an element has 2, 4 or 8 bytes (got ",
+          element_bytes, ")");
+  require(max_workers >= 1 && max_workers <= kWorkersMax && !llc_bytes.empty(), op,
+          "there must be at least one domain and 1 to ", kWorkersMax, " workers (got ", llc_bytes.size(), " and ",
+          max_workers, ")");
   Machine shaped;
   shaped.llc_bytes = llc_bytes;
   const AggregateShape shape{rows, columns, edges, width, element_bytes};
-  const Schedule s = asked.empty() ? plan_aggregate(shape, shaped, max_workers)
-                                   : forced_schedule(static_cast<ScheduleKind>(asked[0]), asked[1], asked[2], shape,
-                                                     shaped, max_workers);
+  const Schedule s = schedule_for(asked, shape, max_workers, shaped);
   const int64_t sizes[] = {5};
   Tensor out = torch::stable::new_empty(like, {sizes, 1}, ScalarType::Long);
   int64_t* to = static_cast<int64_t*>(out.mutable_data_ptr());

@@ -83,27 +83,31 @@ Tensor conv(const Tensor& rowptr, const Tensor& col, const Tensor& x, const Tens
             describe(*root_weight), ")");
   }
   const void* bias_data = vector_data(bias, type, n, op, "bias", keep);
+  if (multiply_first) {
+    require(aggregate.reduce == Reduce::sum || aggregate.reduce == Reduce::mean, op,
+            "multiply_first needs a linear reduction (got '", reduce, "')");
+    require(!x_self.has_value(), op, "'x_self' does not go with multiply_first");
+    require(!root.has_value() || !self_scale.has_value(), op,
+            "'self_scale' does not go with 'x_root' and multiply_first");
+  }
 
   TorchExecutor executor;
   Tensor out = new_matrix(rows, csr.rows, n, type);
   set_output(update, out, dtype);
 
   if (multiply_first) {
-    require(!x_self.has_value(), op, "'x_self' does not go with multiply_first");
-    require(aggregate.reduce == Reduce::sum || aggregate.reduce == Reduce::mean, op,
-            "multiply_first needs a linear reduction (got '", reduce, "')");
     Tensor product = new_matrix(rows, csr.columns, n, type);
     UpdateArgs first;
     first.operands[0] = update.operands[0];
     set_output(first, product, dtype);
-    run_update(first, machine(), executor);
-
     aggregate.x = product.const_data_ptr();
     aggregate.x_stride = n;
     aggregate.width = n;
     if (aggregate.self_scale) set_self(aggregate, std::nullopt, product, csr.rows, op, keep);
+    const Schedule how = schedule_for(schedule, shape_of(aggregate, csr), executor.max_workers());
+    run_update(first, machine(), executor);
+
     if (root.has_value()) {  // the root term is made in the output, and the neighbours are added to it in place
-      require(!aggregate.self_scale, op, "'self_scale' does not go with 'x_root' and multiply_first");
       update.operands[0] = update.operands[1];
       update.stream = false;
       run_update(update, machine(), executor);
@@ -115,8 +119,7 @@ Tensor conv(const Tensor& rowptr, const Tensor& col, const Tensor& x, const Tens
     aggregate.out = update.out;
     aggregate.out_stride = n;
     aggregate.stream = update.stream;
-    run_aggregate(aggregate, csr.rows, csr.columns,
-                  schedule_for(schedule, shape_of(aggregate, csr), executor.max_workers()), machine(), executor);
+    run_aggregate(aggregate, csr.rows, csr.columns, how, machine(), executor);
     return out;
   }
 

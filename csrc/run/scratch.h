@@ -8,6 +8,8 @@
 #include <memory>
 #include <new>
 
+#include "../hw/huge_pages.h"
+
 namespace frontgi {
 
 class AlignedBuffer {
@@ -20,9 +22,11 @@ class AlignedBuffer {
     if (bytes > bytes_) {
       memory_.reset();
       bytes_ = 0;
-      const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-      memory_.reset(std::aligned_alloc(kAlignment, rounded));
+      const size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kLineBytes;
+      const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+      memory_.reset(std::aligned_alloc(alignment, rounded));
       if (!memory_) throw std::bad_alloc();
+      advise_huge_pages(memory_.get(), rounded);
       bytes_ = rounded;
     }
     return memory_.get();
@@ -30,7 +34,7 @@ class AlignedBuffer {
   void* get() const { return memory_.get(); }
 
  private:
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kLineBytes = 64;
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };

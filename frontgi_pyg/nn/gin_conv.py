@@ -32,6 +32,10 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
         reason = self.fallback_reason(x, edge_index)
         if reason is None and self.flow == "target_to_source" and not isinstance(x, Tensor):
             reason = "a pair of features with target_to_source"
+        if reason is None:
+            dtype = (x if isinstance(x, Tensor) else x[0]).dtype
+            if torch.promote_types(self.eps.dtype, dtype) != dtype:
+                reason = f"eps in {self.eps.dtype} on features in {dtype}"
         self.took(reason or "native")
         if reason is not None:
             edge_index, _ = pyg_adjacency(edge_index, None, self.flow)
@@ -47,7 +51,8 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
             if x_r is not x_l:
                 terms["x_self"] = x_r
         layers = self._layers()
-        if layers and x_l.dim() == 2 and is_plain_linear(layers[0]) and not torch.is_autocast_enabled("cpu"):
+        one_pass = x_l.dim() == 2 and not torch.is_autocast_enabled("cpu")
+        if layers and one_pass and is_plain_linear(layers[0]) and layers[0].weight.dtype == x_l.dtype:
             fused = relu_follows(layers, 0)
             weight: Any = layers[0].weight
             bias: Any = layers[0].bias

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.typing import SparseTensor
@@ -92,7 +93,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
             forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
         ):
             return "functional transforms"
-        return _unusable_features(x, self) or _unusable_adjacency(edge_index, self.flow)
+        return _unusable_features(x, self) or _unusable_adjacency(edge_index, x, self.flow)
 
     def took(self, path: str) -> None:
         """Records the path a call took; compiled graphs record nothing."""
@@ -101,7 +102,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     def __prepare_scriptable__(self) -> MessagePassing:
         """Returns PyG's own layer on the same parameters, for TorchScript."""
-        twin = retyped(self, self.pyg_class)
+        twin: Any = retyped(self, self.pyg_class)
         twin._set_jittable_templates()  # PyG's class may never have been constructed
         return twin
 
@@ -134,9 +135,10 @@ def _unusable_features(x: Any, conv: MessagePassing) -> str | None:
     return None
 
 
-def _unusable_adjacency(adjacency: Any, flow: str) -> str | None:
+def _unusable_adjacency(adjacency: Any, x: Any, flow: str) -> str | None:
     if isinstance(adjacency, Graph):
         return None
+    x_l, x_r = x if isinstance(x, (tuple, list)) else (x, x)
     if isinstance(adjacency, SparseTensor):
         if flow == "target_to_source":
             return "a sparse adjacency with target_to_source"
@@ -151,13 +153,19 @@ def _unusable_adjacency(adjacency: Any, flow: str) -> str | None:
     if adjacency.layout != torch.strided:
         if flow == "target_to_source":
             return "a sparse adjacency with target_to_source"
-        if adjacency.requires_grad or adjacency.dtype not in DTYPES:
-            return "a sparse adjacency that needs a gradient or is not float"
+        if adjacency.requires_grad:
+            return "a sparse adjacency that needs a gradient"
+        if adjacency.dtype != x_l.dtype:
+            return f"an adjacency in {adjacency.dtype} on features in {x_l.dtype}"
         if adjacency.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc) or adjacency.dim() != 2:
             return f"an adjacency of layout {adjacency.layout}"
         return None
     if adjacency.dtype not in (torch.int32, torch.int64) or adjacency.dim() != 2 or adjacency.size(0) != 2:
         return "not an edge_index"
+    if isinstance(adjacency, EdgeIndex) and not torch.compiler.is_compiling():
+        nodes = [None if t is None else t.size(-2) for t in (x_l, x_r)]
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(adjacency.sparse_size(), nodes, strict=True)):
+            return "an EdgeIndex of another size"  # PyG says so
     return None
 
 
@@ -176,13 +184,20 @@ def to_graph(adjacency: Any, num_nodes: int | tuple[int, int], flow: Any) -> Gra
 
 
 def pyg_adjacency(adjacency: Any, edge_weight: Tensor | None, flow: str) -> tuple[Any, Tensor | None]:
-    """Returns ``adjacency`` as PyG's own path takes it: a :class:`Graph` goes back to its edges."""
+    """Returns ``adjacency`` as PyG's own path takes it: a :class:`Graph` goes back to what it was made from."""
     if not isinstance(adjacency, Graph):
         return adjacency, edge_weight
-    edges = adjacency.edge_index()
+    weight = adjacency.edge_weight if edge_weight is None else edge_weight
     if flow == "target_to_source":
-        edges = edges.flip(0)
-    return edges, adjacency.edge_weight if edge_weight is None else edge_weight
+        return adjacency.edge_index().flip(0), weight
+    if adjacency.origin == "edge_index":
+        return adjacency.edge_index(), weight
+    rowptr, col, perm = adjacency.rowptr, adjacency.col.long(), adjacency.perm
+    value = weight if weight is None or perm is None else weight[perm]
+    size = (adjacency.num_dst_nodes, adjacency.num_src_nodes)
+    if adjacency.origin == "sparse_tensor":
+        return SparseTensor(rowptr=rowptr, col=col, value=value, sparse_sizes=size, is_sorted=True), None
+    return torch.sparse_csr_tensor(rowptr, col, torch.ones(col.size(0)) if value is None else value, size), None
 
 
 def materialize(linear: Any, x: Tensor) -> None:
@@ -207,4 +222,4 @@ def aggregate_nodes(graph: Graph, x: Tensor, reduce: str, **terms: Any) -> Tenso
     if own is not None:
         terms["x_self"] = by_node(own)
     out = aggregate(graph, by_node(x), reduce, **terms)
-    return out.reshape(-1, batch, width).transpose(0, 1)
+    return out.reshape(out.size(0), batch, width).transpose(0, 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
 from frontgi_pyg.graph import Graph
 from frontgi_pyg.nn.native import is_sparse, to_graph
@@ -21,6 +22,8 @@ def neighbour_graph(adjacency: Any, x_l: Tensor, x_r: Tensor | None, size: Any, 
     """
     num_src = x_l.size(-2)
     num_dst = x_r.size(-2) if x_r is not None else None
+    if isinstance(adjacency, EdgeIndex):
+        size = adjacency.sparse_size()  # PyG reads no other
     if size is not None and not is_sparse(adjacency) and not isinstance(adjacency, Graph):
         for name, given, found in (
             ("sources", size[0], num_src),

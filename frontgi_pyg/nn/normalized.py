@@ -25,7 +25,9 @@ def weight_reason(x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> str 
     """Returns why PyG's path is taken with this edge weight, if it is."""
     if edge_weight is None or is_sparse(adjacency):
         return None
-    if edge_weight.dim() != 1 or edge_weight.device.type != "cpu":
+    num_edges = adjacency.num_edges if isinstance(adjacency, Graph) else adjacency.size(1)
+    one_each = edge_weight.dim() == 1 and (edge_weight.size(0) != 1 or num_edges == 1)  # PyG broadcasts others
+    if not one_each or edge_weight.device.type != "cpu":
         return "edge weights that are not one value an edge"
     if not edge_weight.is_floating_point() or torch.promote_types(edge_weight.dtype, x.dtype) != x.dtype:
         return f"edge weights in {edge_weight.dtype} on features in {x.dtype}"
@@ -43,6 +45,8 @@ def normalized(
     flow: str,
 ) -> tuple[Graph, Terms]:
     """Returns the graph and the terms of :func:`frontgi_pyg.ops.aggregate` that make it the normalised one."""
+    if isinstance(adjacency, Graph) and edge_weight is None:
+        edge_weight = adjacency.edge_weight
     if edge_weight is not None and not is_sparse(adjacency) and edge_weight.requires_grad:
         edges, weight = pyg_normalized(
             adjacency,
@@ -58,7 +62,7 @@ def normalized(
     if is_sparse(adjacency):
         edge_weight = None  # PyG reads a sparse adjacency's own values
     loops = LOOPS[graph.origin] if add_self_loops else "none"
-    if graph.origin == "edge_index" and edge_weight is None and graph.edge_weight is None:
+    if graph.origin == "edge_index" and edge_weight is None:
         improved = False  # PyG drops the fill value where there are no weights to fill
     scale_dtype = torch.float64 if dtype == torch.float64 else torch.float32
     inv_sqrt, self_scale = graph.gcn_norm(edge_weight, loops, 2.0 if improved else 1.0, scale_dtype)

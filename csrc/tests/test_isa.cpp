@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// The choice of an instruction set.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "../hw/isa.h"
+
+namespace frontgi::test {
+namespace {
+
+TEST_CASE("isa: the baseline is everywhere, each that is there can be forced, others are refused with the list") {
+  const std::string chosen = current_isa();
+  const std::vector<std::string> all = available_isas();
+  REQUIRE(!all.empty());
+  CHECK(all.front() == "baseline");
+  std::string list;
+  for (const std::string& name : all) {
+    force_isa(name);
+    CHECK(current_isa() == name);
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  force_isa(chosen);
+  CHECK_THROWS_WITH_AS(force_isa("sse9"), ("isa: this machine has " + list + " (got 'sse9')").c_str(),
+                       std::invalid_argument);
+  CHECK(current_isa() == chosen);
+}
+
+}  // namespace
+}  // namespace frontgi::test
