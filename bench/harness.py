@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import numpy as np
+from peak import multiply_add_peak
 from sides import THP, label_of, side_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,8 +42,6 @@ MEAN_ERROR_MAX = 1e-4
 ANSWER_SECONDS_MAX = 900
 # Idle OpenMP threads spin for some milliseconds: let the last side's go to sleep before the next one is timed.
 PAUSE_SECONDS = 0.05
-# Every side has its own copy of the inputs unless all copies together take more than this share of the free memory.
-COPIES_SHARE_MAX = 0.4
 
 
 class SideError(Exception):
@@ -167,9 +166,9 @@ def measure(
         TemporaryDirectory(prefix="frontgi-bench-") as folder,
         opened(sides, threads, Path(folder), results) as workers,
     ):
-        copy = write_arrays(case, Path(folder), len(sides))
-        each(workers, results, lambda worker: worker.send("load", folder=folder, case=case.name, copy=copy))
-        each(workers, results, lambda worker: results[worker.name].update(worker.answer(), inputs_copied=copy))
+        write_arrays(case, Path(folder))
+        each(workers, results, lambda worker: worker.send("load", folder=folder, case=case.name))
+        each(workers, results, lambda worker: results[worker.name].update(worker.answer()))
         for turn in range(1 + warmup + samples):
 
             def call(worker: Worker, turn: int = turn) -> None:
@@ -220,14 +219,11 @@ def each(workers: dict[str, Worker], results: dict[str, dict[str, Any]], do: Cal
             workers.pop(name).close()
 
 
-def write_arrays(case: Case, folder: Path, num_sides: int) -> bool:
-    """Writes the arrays out, and returns whether every side can have copies of its own."""
+def write_arrays(case: Case, folder: Path) -> None:
+    """Writes the arrays where every side maps them."""
     for name, array in {**case.arrays, "rows": case.rows, "reference": case.reference}.items():
         np.save(folder / f"{name}.npy", array)
     os.sync()  # or the disk is written to while the first sides are timed
-    copies_bytes = num_sides * sum(array.nbytes for array in case.arrays.values())
-    available = available_bytes()
-    return available is None or copies_bytes <= COPIES_SHARE_MAX * available
 
 
 def require_memory(name: str, case: Case) -> None:
@@ -260,6 +256,7 @@ def summary(calls: Sequence[dict[str, Any]], first_timed: int, ours_seconds: Seq
         "seconds": seconds,
         "median_seconds": statistics.median(seconds),
         "quartiles_seconds": quartiles(seconds),
+        "cpu_seconds": statistics.median(call["cpu_seconds"] for call in timed),
         "peak_bytes": max(peaks) if peaks else None,
         "error": max(call["error"] for call in calls),
         "mean_abs": calls[0]["mean_abs"],
@@ -278,22 +275,33 @@ def quartiles(values: Sequence[float]) -> list[float]:
 
 
 def judged(case: Case, results: Mapping[str, Mapping[str, Any]], machine: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns each target of a case with what was reached; ``binding`` is whether it is asked for on this machine."""
+    """Returns each target of a case with what was reached.
+
+    ``binding`` is whether it is asked for on this machine, ``ceiling`` the ratio that the peak of this machine allows.
+    """
     found = []
     for name, least in (case.targets or {}).items():
         if name in results:
             ratio = results[name].get("ratio")
             binding = not case.amd_only or "AMD" in machine["cpu"]
             reached = None if ratio is None else ratio >= least
-            found.append({"side": name, "least": least, "ratio": ratio, "reached": reached, "binding": binding})
+            target = {"side": name, "least": least, "ratio": ratio, "reached": reached, "binding": binding}
+            if case.flops is not None and ratio is not None and machine["peak_gflops"] is not None:
+                # By the side's own CPU time where others made it wait: its kernel is no slower than that.
+                result = results[name]
+                at_least = min(result["median_seconds"], result["cpu_seconds"] / result["threads"])
+                target["ceiling"] = machine["peak_gflops"] * 1e9 / (case.flops / at_least)
+            found.append(target)
     return found
 
 
 # ---- the machine ---------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, Any]:
+def machine(threads: int) -> dict[str, Any]:
     """Returns what the numbers depend on besides the code."""
+    load_average = list(os.getloadavg())  # of what others do: nothing here has run yet
+    peak = multiply_add_peak(threads)
     cpuinfo = _text("/proc/cpuinfo")
     model = re.search(r"^(?:model name|Processor|CPU part)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     flags = set((re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE) or ["", ""])[1].split())
@@ -308,7 +316,8 @@ def machine() -> dict[str, Any]:
         "huge_pages": chosen[1] if chosen else None,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load_average": list(os.getloadavg()),
+        "load_average": load_average,
+        "peak_gflops": None if peak is None else peak / 1e9,
     }
 
 

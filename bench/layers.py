@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import warnings
@@ -169,11 +170,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Measures, writes the JSON, prints the tables; fails if ours did."""
     args = parse()
-    # Before anything is started: what others were doing to this machine.
     run: dict[str, Any] = {
         "name": "layers" if set(args.cases) == set(ABOUT) else "layers-" + "-".join(args.cases),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "machine": machine(),
+        "machine": machine(args.threads),
     }
     graph = draw_csr(args.graph)
     degrees = np.diff(graph["indptr"])
@@ -199,7 +199,7 @@ def main() -> None:
                 bar.update()
 
             case = make_case(name, graph, args)
-            load = machine()["load_average"]
+            load = list(os.getloadavg())
             results = measure(
                 case, args.sides, samples=args.samples, warmup=args.warmup, threads=args.threads, tick=tick
             )

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The sides of a comparison, and the worker process that each of them runs in.
 
-Idea: a side is a library, a way of calling it and a process environment. Every side gets the same arrays, makes its own
-copies and its own graph formats before anything is timed, and is then called when the harness says so. A name with
-``+thp`` behind it is the same side with PyTorch's ``THP_MEM_ALLOC_ENABLE=1``, a switch of a whole process.
+Idea: a side is a library, a way of calling it and a process environment. Every side maps the same arrays and makes its
+own graph formats before anything is timed; then it is called when the harness says so. A name with ``+thp`` behind it
+is the same side with PyTorch's ``THP_MEM_ALLOC_ENABLE=1``, a switch of a whole process. Before each call the features
+are copied into memory that the side's own allocator gives, so that the switch reaches them too, and afterwards that
+memory is given back: a dozen sides need not hold a dozen copies.
 
 Layout: a folder of ``.npy`` files holds the graph as CSR by destination (``indptr`` int64, ``indices`` int32), the
 features ``x``, the weights ``weight`` and ``weight2`` (``[in, out]``), and the checked ``rows`` of the output with
@@ -33,7 +35,7 @@ THP = "THP_MEM_ALLOC_ENABLE"
 LAYERS = ("gcn", "sage", "gin", "sgc")
 DECOMPOSED = 8
 
-Call = Callable[[], Any]
+Call = Callable[[Any], Any]  # features → output
 
 
 @dataclass(frozen=True)
@@ -82,33 +84,16 @@ def label_of(name: str) -> str:
 
 @dataclass
 class Inputs:
-    """The tensors of a case, in memory that the side itself allocated."""
+    """The tensors of a case but its features."""
 
     indptr: Any
     indices: Any
-    x: Any
     weight: Any
     weight2: Any
-
-    @classmethod
-    def load(cls, folder: Path, copy: bool) -> Inputs:
-        """Maps the arrays; copies them too if ``copy``, so that a process's switches apply to inputs as well."""
-        import numpy as np
-        import torch
-
-        def tensor(name: str) -> Any:
-            mapped = torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
-            return torch.empty_like(mapped).copy_(mapped) if copy else mapped
-
-        return cls(*(tensor(name) for name in ("indptr", "indices", "x", "weight", "weight2")))
 
     @property
     def num_nodes(self) -> int:
         return self.indptr.numel() - 1
-
-    @property
-    def width(self) -> int:
-        return self.weight.size(1)
 
     def destinations(self) -> Any:
         import torch
@@ -121,9 +106,13 @@ class Inputs:
         return torch.stack([self.indices.long(), self.destinations()])
 
 
-def relu_after(layer: Any, x: Any, adjacency: Any) -> Call:
-    """Returns a call of ``layer`` with a ReLU in place behind it, as every side has it."""
-    return lambda: layer(x, adjacency).relu_()
+def load_tensor(folder: Path, name: str) -> Any:
+    """Returns an array of the case in memory of this process's own."""
+    import numpy as np
+    import torch
+
+    mapped = torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+    return torch.empty_like(mapped).copy_(mapped)
 
 
 def linear_layer(weight: Any) -> Any:
@@ -164,11 +153,11 @@ def pyg_layer(case: str, inputs: Inputs, **options: Any) -> Any:
     return conv
 
 
-def run_layer(case: str, layer: Any, inputs: Inputs, adjacency: Any) -> Call:
-    """Returns the timed call; SGC and a bare aggregation have no activation."""
+def run_layer(case: str, layer: Any, adjacency: Any) -> Call:
+    """Returns the timed call. The ReLU is in place on every side; SGC and a bare aggregation have none."""
     if case in ("aggregate", "sgc"):
-        return lambda: layer(inputs.x, adjacency)
-    return relu_after(layer, inputs.x, adjacency)
+        return lambda x: layer(x, adjacency)
+    return lambda x: layer(x, adjacency).relu_()
 
 
 def build_frontgi(case: str, inputs: Inputs) -> tuple[Call, Callable[[], str]]:
@@ -177,13 +166,13 @@ def build_frontgi(case: str, inputs: Inputs) -> tuple[Call, Callable[[], str]]:
 
     if case == "linear":
         weight = inputs.weight.t().contiguous()
-        return lambda: ops.linear(inputs.x, weight), lambda: "native"
+        return lambda x: ops.linear(x, weight), lambda: "native"
     if case == "aggregate":
         graph = Graph.from_csr(inputs.indptr, inputs.indices)
-        return lambda: ops.aggregate(graph, inputs.x), lambda: "native"
+        return lambda x: ops.aggregate(graph, x), lambda: "native"
     layer = frontgi_pyg.accelerate(pyg_layer(case, inputs))
     # The first call converts the edges; later ones find the graph remembered, as a user's calls do.
-    return run_layer(case, layer, inputs, inputs.edge_index()), lambda: layer.path_taken
+    return run_layer(case, layer, inputs.edge_index()), lambda: layer.path_taken
 
 
 def build_dgl(case: str, inputs: Inputs) -> Call:
@@ -206,7 +195,7 @@ def build_dgl(case: str, inputs: Inputs) -> Call:
     graph.create_formats_()
     shape, relu = tuple(inputs.weight.shape), torch.relu_
     if case == "aggregate":
-        return lambda: dgl.ops.copy_u_sum(graph, inputs.x)
+        return lambda x: dgl.ops.copy_u_sum(graph, x)
     if case == "gcn":
         conv = nn.GraphConv(*shape, norm="none", bias=False, activation=relu, allow_zero_in_degree=True)
         conv.weight.copy_(inputs.weight)
@@ -219,11 +208,11 @@ def build_dgl(case: str, inputs: Inputs) -> Call:
     else:
         conv = nn.SGConv(*shape, k=2, bias=False, allow_zero_in_degree=True)
         conv.fc.weight.copy_(inputs.weight.t())
-    return lambda: conv(graph, inputs.x)
+    return lambda x: conv(graph, x)
 
 
 def build_pyg(case: str, inputs: Inputs) -> Call:
-    return run_layer(case, pyg_layer(case, inputs), inputs, inputs.edge_index())
+    return run_layer(case, pyg_layer(case, inputs), inputs.edge_index())
 
 
 def torch_csr(inputs: Inputs) -> Any:
@@ -235,7 +224,7 @@ def torch_csr(inputs: Inputs) -> Any:
 
 
 def build_pyg_csr(case: str, inputs: Inputs) -> Call:
-    return run_layer(case, pyg_layer(case, inputs), inputs, torch_csr(inputs))
+    return run_layer(case, pyg_layer(case, inputs), torch_csr(inputs))
 
 
 def build_pyg_sparse(case: str, inputs: Inputs) -> Call:
@@ -244,18 +233,18 @@ def build_pyg_sparse(case: str, inputs: Inputs) -> Call:
 
     size = (inputs.num_nodes, inputs.num_nodes)
     adjacency = SparseTensor(rowptr=inputs.indptr, col=inputs.indices.long(), sparse_sizes=size, is_sorted=True)
-    return run_layer(case, layer, inputs, adjacency)
+    return run_layer(case, layer, adjacency)
 
 
 def build_pyg_decomposed(case: str, inputs: Inputs) -> Call:
-    return run_layer(case, pyg_layer(case, inputs, decomposed_layers=DECOMPOSED), inputs, inputs.edge_index())
+    return run_layer(case, pyg_layer(case, inputs, decomposed_layers=DECOMPOSED), inputs.edge_index())
 
 
 def build_pyg_compile(case: str, inputs: Inputs) -> Call:
     import torch
 
     layer, edges = pyg_layer(case, inputs), inputs.edge_index()
-    return torch.compile(run_layer(case, layer, inputs, edges))  # the first call compiles
+    return torch.compile(run_layer(case, layer, edges))  # the first call compiles
 
 
 def build_torch(case: str, inputs: Inputs) -> Call:
@@ -264,18 +253,18 @@ def build_torch(case: str, inputs: Inputs) -> Call:
 
     weight = inputs.weight.t().contiguous()
     if case == "linear":
-        return lambda: linear(inputs.x, weight)
+        return lambda x: linear(x, weight)
     adjacency = torch_csr(inputs)
     if case == "aggregate":
-        return lambda: torch.sparse.mm(adjacency, inputs.x, "sum")
-    return lambda: linear(torch.sparse.mm(adjacency, inputs.x, "sum"), weight).relu_()
+        return lambda x: torch.sparse.mm(adjacency, x, "sum")
+    return lambda x: linear(torch.sparse.mm(adjacency, x, "sum"), weight).relu_()
 
 
 def build_onednn(_: str, inputs: Inputs) -> Call:
     import torch
 
     weight = inputs.weight.t().contiguous()
-    return lambda: torch.ops.mkldnn._linear_pointwise(inputs.x, weight, None, "none", [], "")
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
 # ---- the worker ----------------------------------------------------------------------------------
@@ -287,27 +276,33 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def load(self, folder: str, case: str, copy: bool) -> dict[str, Any]:
-        import numpy as np
+    def load(self, folder: str, case: str) -> dict[str, Any]:
+        """Makes the layer and the graph formats."""
         import torch
 
         torch.set_grad_enabled(False)
-        torch.manual_seed(0)
-        inputs = Inputs.load(Path(folder), copy)
+        self.folder = Path(folder)
+        inputs = Inputs(*(load_tensor(self.folder, name) for name in ("indptr", "indices", "weight", "weight2")))
+        self.rows, self.reference = (load_tensor(self.folder, name) for name in ("rows", "reference"))
         built = globals()["build_" + self.name.removesuffix("+thp").replace("-", "_")](case, inputs)
         self.run, self.path = built if isinstance(built, tuple) else (built, lambda: None)
-        self.rows = torch.from_numpy(np.load(Path(folder) / "rows.npy"))
-        self.reference = torch.from_numpy(np.load(Path(folder) / "reference.npy"))
         return {"versions": versions(), "threads": torch.get_num_threads()}
 
     def call(self, whole: bool) -> dict[str, Any]:
         """Runs once. ``whole`` adds the mean of the whole output, to compare sides by."""
+        x = load_tensor(self.folder, "x")
         before = resident_bytes("VmRSS") if reset_peak() else None
+        cpu = time.process_time()
         start = time.perf_counter()
-        out = self.run()
+        out = self.run(x)
         seconds = time.perf_counter() - start
-        peak = None if before is None else max(resident_bytes("VmHWM") - before, 0)
-        answer = {"seconds": seconds, "peak_bytes": peak, "path": self.path(), "error": self._error(out)}
+        answer = {
+            "seconds": seconds,
+            "cpu_seconds": time.process_time() - cpu,
+            "peak_bytes": None if before is None else max(resident_bytes("VmHWM") - before, 0),
+            "path": self.path(),
+            "error": self._error(out),
+        }
         if whole:
             answer["mean_abs"] = sum(float(part.double().abs().sum()) for part in out.split(4096)) / out.numel()
         return answer

@@ -69,6 +69,8 @@ def targets(run: Run) -> str:
         for target in case["targets"]:
             label = case["sides"][target["side"]]["label"]
             verdict = {True: "reached", False: "**missed**", None: "not measured"}[target["reached"]]
+            if target.get("ceiling", target["least"]) < target["least"]:
+                verdict += f" (this machine's peak allows {times(target['ceiling'])})"
             if not target["binding"]:
                 verdict += " (asked for on AMD only)"
             rows.append([f"{name} over {label}", f"{target['least']:g}{TIMES}", times(target["ratio"]), verdict])
@@ -115,10 +117,14 @@ def setting(run: Run) -> str:
     for case in run["cases"].values():
         for result in case["sides"].values():
             versions |= result.get("versions", {})
+    peak = machine["peak_gflops"]
+    peak = "" if peak is None else f", multiply-add peak {peak:.0f} GFLOP/s"
+    load = machine["load_average"][0]
+    busy = " (busy: repeat this run on a quiet machine)" if load > machine["cpus"] / 4 else ""
     return (
         f"{machine['cpu']}, {machine['cpus']} CPUs ({', '.join(machine['isa'])}; {caches}), "
-        f"{run['threads']} threads, huge pages: {machine['huge_pages']}, "
-        f"load average before: {machine['load_average'][0]:.1f}. "
+        f"{run['threads']} threads{peak}, huge pages: {machine['huge_pages']}, "
+        f"load average before: {load:.1f}{busy}. "
         f"{graph['spec']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges, largest in-degree "
         f"{graph['max_degree']:,}; width {run['width']}, float32, {run['samples']} samples a side, in turn. "
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}. {run['date']}."

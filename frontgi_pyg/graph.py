@@ -472,7 +472,8 @@ def _degree_stats(rowptr: Tensor) -> DegreeStats:
 
 @fake_kernel("coo_to_csr")
 def _coo_to_csr_fake(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
-    fits = max(num_rows, num_cols, row.size(0)) <= torch.iinfo(torch.int32).max
+    # Not max(): it would ask which is the largest, and so compile again where another one is.
+    fits = torch.sym_max(torch.sym_max(num_rows, num_cols), row.size(0)) <= torch.iinfo(torch.int32).max
     indices = torch.int32 if fits else torch.int64
     return (
         row.new_empty(num_rows + 1),
@@ -509,6 +510,12 @@ def _flatten(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
     return leaves, (graph._num_src_nodes, graph.origin)
 
 
+def _flatten_with_keys(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
+    leaves, context = _flatten(graph)
+    names = ("rowptr", "col", "perm", "edge_weight")
+    return [(torch.utils._pytree.GetAttrKey(name), leaf) for name, leaf in zip(names, leaves, strict=True)], context
+
+
 def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Graph:
     rowptr, col, perm, edge_weight = leaves
     return Graph(rowptr, col, context[0], perm, edge_weight, context[1])
@@ -519,6 +526,7 @@ torch.utils._pytree.register_pytree_node(
     _flatten,
     _unflatten,
     serialized_type_name="frontgi_pyg.Graph",
+    flatten_with_keys_fn=_flatten_with_keys,
     to_dumpable_context=list,
     from_dumpable_context=tuple,
 )

@@ -81,9 +81,7 @@ class Machine:
 
     def detect(self, allowed: Any = None) -> Topology:
         topology = Topology.detect(self.root, allowed)
-        usable = set(topology.online_cpus) & set(
-            topology.online_cpus if allowed is None else allowed
-        )
+        usable = set(topology.online_cpus) & set(topology.online_cpus if allowed is None else allowed)
         check_partition(topology, usable)
         return topology
 
@@ -123,9 +121,7 @@ def test_capture(name: str, shared: Path, tmp_path: Path) -> None:
             tar.extractall(tmp_path, filter="data")
         else:
             tar.extractall(tmp_path)
-    expected = json.loads(archive.with_name(f"{Path(name).name}.expected.json").read_text())[
-        "expected"
-    ]
+    expected = json.loads(archive.with_name(f"{Path(name).name}.expected.json").read_text())["expected"]
 
     topology = Topology.detect(tmp_path / "sys")
     check_partition(topology, set(expected["online_cpus"]))
@@ -137,10 +133,7 @@ def test_capture(name: str, shared: Path, tmp_path: Path) -> None:
     assert len(nodes) == expected["num_numa_nodes"]
 
     def as_expected(domains: tuple[CacheDomain, ...]) -> list[dict[str, Any]]:
-        return [
-            {"llc_level": d.level, "cpus": list(d.cpus), "size_bytes": d.size_bytes}
-            for d in domains
-        ]
+        return [{"llc_level": d.level, "cpus": list(d.cpus), "size_bytes": d.size_bytes} for d in domains]
 
     without = tuple(expected["cpus_without_cache"])
     known = tuple(d for d in topology.llc_domains if d.cpus != without)
@@ -301,9 +294,7 @@ def test_maps_where_lists_are_missing(machine: Callable[..., Machine]) -> None:
     assert topology.notes == ()
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"", b"\0\0", b"a-b\n", b"3-0\n", b"0-99999999\n", b"\xff\xfe", b"0-", b"-1"]
-)
+@pytest.mark.parametrize("garbage", [b"", b"\0\0", b"a-b\n", b"3-0\n", b"0-99999999\n", b"\xff\xfe", b"0-", b"-1"])
 def test_online_is_garbled_or_missing(machine: Callable[..., Machine], garbage: bytes) -> None:
     m = machine().l3({"0-3": [0, 1, 2, 3]})
     m.write("cpu/online", garbage)
@@ -408,9 +399,7 @@ def test_cpus_in_no_node(machine: Callable[..., Machine]) -> None:
 def test_no_sysfs(tmp_path: Path, exists: bool) -> None:
     root = tmp_path if exists else tmp_path / "absent"
     topology = Topology.detect(str(root))
-    own = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     assert topology.llc_domains == (CacheDomain(tuple(sorted(own))),)
     assert any("no CPU is listed" in note for note in topology.notes)
     assert Topology.detect(root, {5, 9}).llc_domains == (CacheDomain((5, 9)),)
@@ -493,9 +482,7 @@ def test_the_mask_is_believed_before_the_files(monkeypatch: pytest.MonkeyPatch) 
     assert any("60021 are in use but not listed as online" in note for note in topology.notes)
 
 
-def test_override_holds_for_this_machine_only(
-    monkeypatch: pytest.MonkeyPatch, machine: Callable[..., Machine]
-) -> None:
+def test_override_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPatch, machine: Callable[..., Machine]) -> None:
     monkeypatch.setenv("FRONTGI_TOPOLOGY", "llc:16x8:16MiB")
     assert Topology.detect() == Topology.detect("/sys/", {0}) == Topology.parse("llc:16x8:16MiB")
     assert cpus_of(machine("0-1").l3({"0-1": [0, 1]}).detect()) == [[0, 1]]
@@ -644,9 +631,7 @@ def test_pinned_restores_after_an_exception(two: tuple[int, int]) -> None:
     check_restored(before)
 
 
-def test_pinned_nests_and_detects_the_whole_machine(
-    two: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pinned_nests_and_detects_the_whole_machine(two: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = two
     monkeypatch.delenv("FRONTGI_TOPOLOGY", raising=False)
     whole = Topology.detect()

@@ -4,6 +4,10 @@
 #include <atomic>
 #include <stdexcept>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace frontgi {
 namespace {
 
@@ -12,12 +16,21 @@ struct Candidate {
   const KernelTable* table;
 };
 
+#if defined(__x86_64__)
+// Clang's __builtin_cpu_supports does not know the name. F16C works on the registers of AVX: the system has no say of
+// its own in it.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 std::vector<Candidate> candidates() {
   std::vector<Candidate> found = {{"baseline", &baseline::table}};
 #if defined(__x86_64__)
   // The compiler's run-time checks ask the operating system too (XGETBV), not the processor alone.
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
     found.push_back({"avx2", &avx2::table});
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {

@@ -53,7 +53,7 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
   using V = Vector<A>;
   constexpr int L = kLanes<A>;
   const Index* col = static_cast<const Index*>(args.col);
-  const T* x = static_cast<const T*>(args.x) + f;
+  const T* x = args.x ? static_cast<const T*>(args.x) + f : nullptr;  // null if there are no source rows
   const int64_t stride = args.x_stride;
 
   V acc[NV];

@@ -187,8 +187,10 @@ void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, con
   }
 }
 
-void run_edge_dot(const EdgeDotArgs& args, int64_t rows, int64_t edges, Executor& executor) {
+void run_edge_dot(const EdgeDotArgs& given, int64_t rows, int64_t edges, Executor& executor) {
   const KernelTable& table = kernels();
+  EdgeDotArgs args = given;
+  if (args.width == 0) args.a_stride = args.b_stride = 0;  // a and b may be null: nothing may be added to them
   const int64_t bytes = edges * args.width * element_bytes(args.dtype);
   const int64_t workers = workers_for_bytes(bytes, executor.max_workers());
   const RowSlots slots(args.rowptr, rows, 1, 1, workers * 16);

@@ -75,6 +75,7 @@ AlignedBuffer pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const
     int64_t k_begin = 0;
     for (int64_t i = 0; i < args.operand_count; ++i) {
       const Operand& operand = args.operands[i];
+      if (operand.k == 0) continue;  // may be null: nothing may be added to it
       gemm.pack_b(args.dtype, operand.weight, operand.weight_n_stride, operand.weight_k_stride, args.n, k_begin,
                   operand.k, plan.k_total, panels * worker / workers, panels * (worker + 1) / workers, packed.get());
       k_begin += operand.k;
@@ -156,11 +157,11 @@ void update_tile(const UpdateArgs& args, const UpdatePlan& plan, const KernelTab
   int64_t k_begin = 0;
   for (int64_t i = 0; i < args.operand_count; ++i) {
     const Operand& operand = args.operands[i];
+    if (operand.k == 0) continue;
     const void* a = operand.a;
     int64_t row_stride = operand.row_stride;
     if (i == 0 && args.aggregate) {
-      void* tile = thread_tile().reserve(
-          static_cast<size_t>((end - begin) * std::max<int64_t>(1, operand.k) * element_bytes(args.dtype)));
+      void* tile = thread_tile().reserve(static_cast<size_t>((end - begin) * operand.k * element_bytes(args.dtype)));
       aggregate_tile(args, table, hubs, begin, end, tile);
       a = tile;
       row_stride = operand.k;

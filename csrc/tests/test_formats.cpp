@@ -115,7 +115,7 @@ TEST_CASE("formats: float is rounded to nearest, ties to even") {
     for (const int64_t width : {1, 17}) {
       AggregateCase c(graph, dtype, width, random);
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t f = 0; f < width; ++f) c.x.set(r, f, 1);
+        for (int64_t f = 0; f < width; ++f) c.x.set_bits(r, f, bits_of(1, dtype));
       }
       c.edge_weight.emplace(DType::f32, 1, rows);
       std::memcpy(c.edge_weight->data(), values.data(), values.size() * sizeof(float));

@@ -127,12 +127,12 @@ TEST_CASE("memory: null operands of no elements") {
     for (const Schedule& s : schedules({3, 2, 3, 0, 4})) run_aggregate(args, 3, 2, s, Machine{}, executor);
     args.rowptr = no_edges.data();
     args.col = nullptr;
-    args.width = 8;
-    for (const Schedule& s : schedules({0, 2, 0, 8, 4})) run_aggregate(args, 0, 2, s, Machine{}, executor);
-    Matrix out(DType::f32, 40, 8);
+    args.width = 300;
+    for (const Schedule& s : schedules({0, 2, 0, 300, 4})) run_aggregate(args, 0, 2, s, Machine{}, executor);
+    Matrix out(DType::f32, 40, 300);
     args.out = out.data();
-    args.out_stride = 8;
-    for (const Schedule& s : schedules({40, 0, 0, 8, 4})) run_aggregate(args, 40, 0, s, Machine{}, executor);
+    args.out_stride = 300;
+    for (const Schedule& s : schedules({40, 0, 0, 300, 4})) run_aggregate(args, 40, 0, s, Machine{}, executor);
     for (const double value : out.values()) CHECK(value == 0);
   }
   SUBCASE("edge_dot of no features, of no rows") {

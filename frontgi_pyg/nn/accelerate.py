@@ -52,6 +52,10 @@ def accelerate(model: torch.nn.Module) -> torch.nn.Module:
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is not None:
                 shared[id(tensor)] = tensor
+        for value in vars(module).values():  # results that carry a gradient, such as a layer's cache, cannot be copied
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, torch.Tensor) and not item.is_leaf:
+                    shared[id(item)] = item
     fast = copy.deepcopy(model, shared)
     for module in fast.modules():
         native = CONV_TYPES.get(type(module))
@@ -110,11 +114,12 @@ def report(model: torch.nn.Module) -> Report:
         model: Usually the result of :func:`accelerate`.
     """
     convs = []
+    known = {conv.__name__ for conv in CONV_TYPES}
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing):
             convs.append(_describe(name, module))
-        elif isinstance(module, torch.jit.ScriptModule) and "propagate" in dir(module):
-            convs.append(ConvReport(name, "ScriptModule", "left", "left: TorchScript"))
+        elif isinstance(module, torch.jit.ScriptModule) and module.original_name in known:
+            convs.append(ConvReport(name, module.original_name, "left", "left: TorchScript"))
     return Report(tuple(convs))
 
 

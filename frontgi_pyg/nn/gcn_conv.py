@@ -65,8 +65,8 @@ class GCNConv(NativeConv, _PyGGCNConv):  # type: ignore[misc]
             if plain and x.dim() == 2 and not torch.is_autocast_enabled("cpu"):
                 return conv(graph, x, weight, self.bias, "sum", **terms)
             product = apply_linear(x, weight, None) if plain else self.lin(x)
-            if self.normalize:  # under autocast the product is half, and PyG's messages are float again
-                product = product.to(x.dtype)
+        if graph.origin != "sparse_tensor" and (terms or graph.edge_weight is not None):
+            product = product.to(x.dtype)  # under autocast the product is half, and PyG's messages are float again
         out = aggregate_nodes(graph, product, "sum", **terms)
         return out if self.bias is None else out + self.bias
 

@@ -29,13 +29,7 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Runs the layer on ``[num_nodes, in_channels]``, or on a pair of features for bipartite graphs."""
-        reason = self.fallback_reason(x, edge_index)
-        if reason is None and self.flow == "target_to_source" and not isinstance(x, Tensor):
-            reason = "a pair of features with target_to_source"
-        if reason is None:
-            dtype = (x if isinstance(x, Tensor) else x[0]).dtype
-            if torch.promote_types(self.eps.dtype, dtype) != dtype:
-                reason = f"eps in {self.eps.dtype} on features in {dtype}"
+        reason = self.fallback_reason(x, edge_index) or self._root_reason(x)
         self.took(reason or "native")
         if reason is not None:
             edge_index, _ = pyg_adjacency(edge_index, None, self.flow)
@@ -60,6 +54,18 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
             return run_dense(layers[2 if fused else 1 :], out)
         out = aggregate_nodes(graph, x_l, reduce, **terms)
         return self.nn(out) if layers is None else run_dense(layers, out)
+
+    def _root_reason(self, x: Any) -> str | None:
+        if isinstance(x, Tensor):
+            x = (x, x)
+        elif self.flow == "target_to_source":
+            return "a pair of features with target_to_source"
+        x_l, x_r = x
+        if x_r is None:
+            return None
+        if torch.promote_types(self.eps.dtype, x_l.dtype) != x_l.dtype:
+            return f"eps in {self.eps.dtype} on features in {x_l.dtype}"
+        return "targets of another width than the sources" if x_r.size(-1) != x_l.size(-1) else None
 
     def _layers(self) -> list[torch.nn.Module] | None:
         """Returns the layers of ``nn`` if it does no more than call them in turn."""

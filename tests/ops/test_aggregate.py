@@ -13,7 +13,7 @@ from torch import Tensor
 
 from frontgi_pyg import Graph, ops
 
-from ..graphs import MESSY, ODD, Edges, edges
+from ..graphs import MESSY, ODD, Edges, edges, power_law
 from .samples import DTYPES, HALVES, Sample, check_forward, layouts, samples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -185,6 +185,15 @@ def test_every_element_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.use_deterministic_algorithms(False)
 
 
+def test_outputs_that_are_streamed() -> None:
+    """Too large to stay in a cache; rows aligned for streaming stores and not."""
+    e = power_law(17001, 40000, 3000)
+    for sample in AGGREGATES:
+        if sample.name in ("sum", "normalised"):
+            for width in (272, 263):
+                check_forward(sample, e, sample.tensors(e, torch.float32, width))
+
+
 def test_64_bit_columns() -> None:
     graph = MESSY.graph()
     wide = Graph(graph.rowptr, graph.col.long(), None, graph.perm)
@@ -332,7 +341,10 @@ def test_an_int32_column_cannot_name_every_one_of_more_columns() -> None:
 @pytest.mark.parametrize(
     ("message", "changed"),
     [
-        (r"aggregate: 'x' must have one row for each of the 2 sources", {"num_cols": 2, "col": torch.tensor([1, 0, 1])}),
+        (
+            r"aggregate: 'x' must have one row for each of the 2 sources",
+            {"num_cols": 2, "col": torch.tensor([1, 0, 1])},
+        ),
         (r"aggregate: 'edge_weight' must be float32 \(got float64 \[3\]\)", {"edge_weight": torch.ones(3).double()}),
         (r"aggregate: 'edge_weight' must have 3 elements", {"edge_weight": torch.ones(4)}),
         (r"aggregate: 'bias' must be float32", {"bias": torch.ones(2).double()}),
