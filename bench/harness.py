@@ -57,7 +57,7 @@ class Case:
         arrays: ``indptr``, ``indices``, ``x``, ``weight``, ``weight2``.
         rows: Checked rows of the output.
         reference: What they must be, float64.
-        flops: Of the dense part, if that is all there is.
+        flops: Of the dense part, the least that any implementation computes.
         targets: Ratios that are asked for, by side.
         amd_only: Whether the targets bind on AMD alone.
     """
@@ -185,7 +185,7 @@ def measure(
     ours = [answer["seconds"] for answer in calls[OURS]][1 + warmup :]
     for name in measured:
         results[name].update(summary(calls[name], 1 + warmup, ours if OURS in measured else None))
-    if case.flops is not None:
+    if case.flops is not None and not case.arrays["indices"].size:  # nothing but the dense part
         for name in measured:
             results[name]["gflops"] = case.flops / results[name]["median_seconds"] / 1e9
     return results
@@ -287,10 +287,10 @@ def judged(case: Case, results: Mapping[str, Mapping[str, Any]], machine: Mappin
             reached = None if ratio is None else ratio >= least
             target = {"side": name, "least": least, "ratio": ratio, "reached": reached, "binding": binding}
             if case.flops is not None and ratio is not None and machine["peak_gflops"] is not None:
-                # By the side's own CPU time where others made it wait: its kernel is no slower than that.
+                # What the side took, or would have taken had nobody made it wait, over the least we can take.
                 result = results[name]
-                at_least = min(result["median_seconds"], result["cpu_seconds"] / result["threads"])
-                target["ceiling"] = machine["peak_gflops"] * 1e9 / (case.flops / at_least)
+                took_seconds = min(result["median_seconds"], result["cpu_seconds"] / result["threads"])
+                target["ceiling"] = took_seconds * machine["peak_gflops"] * 1e9 / case.flops
             found.append(target)
     return found
 

@@ -46,6 +46,7 @@ ABOUT = {
     "gin": "ReLU(MLP(X + A X)), the MLP of two layers: `GINConv`.",
     "sgc": "Â² X W, Â normalised symmetrically, self-loops in the graph: `SGConv(K=2, bias=False)`.",
 }
+PRODUCTS = {"aggregate": 0, "linear": 1, "gcn": 1, "sage": 2, "gin": 2, "sgc": 1}  # features times a weight matrix
 TARGETS = {"aggregate": {"dgl": 2.2, "pyg": 15.0}, "gcn": {"dgl": 2.0, "pyg": 5.0}, "linear": {"torch": 1.9}}
 
 
@@ -135,7 +136,7 @@ def make_case(name: str, graph: Mapping[str, np.ndarray], args: argparse.Namespa
         arrays,
         rows,
         reference(name, arrays, rows),
-        flops=2 * nodes * args.width**2 if name == "linear" else None,
+        flops=PRODUCTS[name] * 2 * nodes * args.width**2 or None,
         targets=TARGETS.get(name) if as_asked else None,
         amd_only=name == "linear",
     )
@@ -214,6 +215,7 @@ def main() -> None:
             bar.update(done - bar.n)  # sides that dropped out
 
     out = args.out or RESULTS / f"{run['name']}-{slug(run['machine']['cpu'], run['machine']['cpus'])}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(run, indent=1) + "\n")
     print(document(run))
     print(f"Written to {out}")

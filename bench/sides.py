@@ -48,7 +48,7 @@ class Side:
     edge_messages: float = 0.0  # peak, in tensors of [num_edges, width]: tells beforehand what would not fit
 
 
-# What to compare with, by name. PyG's GCN on edge_index was measured at 2.3 tensors of [num_edges, width].
+# What to compare with, by name. With edge weights, PyG holds two tensors of messages at once, and some more beside.
 SIDES = {
     "frontgi": Side("frontgi_pyg", cases=("aggregate", "linear", *LAYERS)),
     "dgl": Side("DGL", venv=".venv-dgl"),

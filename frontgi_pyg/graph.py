@@ -34,9 +34,8 @@ class DegreeStats:
         mean: Average degree.
         maximum: Largest degree.
         quantiles: Degrees at the 25, 50, 75, 90 and 99 % points, by those numbers.
-        alpha: Exponent of the power law fitted by maximum likelihood to the degrees of at least 1,
-            :math:`\alpha = 1 + n / \sum_i \ln (d_i / (d_{\min} - 1/2))` (Clauset, Shalizi and Newman, 2009, eq. 3.7);
-            infinite for a graph without edges.
+        alpha: Exponent of the power law :math:`p(d) = d^{-\alpha} / \zeta(\alpha)` fitted by maximum likelihood to the
+            degrees of at least 1 (Clauset, Shalizi and Newman, 2009, eq. 3.5); infinite where none is above 1.
     """
 
     mean: float
@@ -195,8 +194,9 @@ class Graph:
                 rowptr, col, value = adj_t.crow_indices(), adj_t.col_indices(), adj_t.values()
                 return cls.from_csr(rowptr, col, num_src_nodes, value, origin="torch_sparse")
             if adj_t.layout == torch.sparse_csc:
-                row, value = adj_t.row_indices(), adj_t.values()
-                col = expand_rowptr(adj_t.ccol_indices().long(), row.numel())
+                colptr, row, value = adj_t.ccol_indices().long(), adj_t.row_indices(), adj_t.values()
+                torch.ops.frontgi.check_csr(colptr, row, num_dst)
+                col = expand_rowptr(colptr, row.numel())
             elif adj_t.layout == torch.sparse_coo:
                 if adj_t.requires_grad:
                     adj_t = adj_t.coalesce()  # the values of any other carry no gradient
@@ -379,6 +379,7 @@ _graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was ma
 
 def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -> Graph:
     """Returns the :class:`Graph` of a plain ``edge_index``, converted at its first use and remembered weakly."""
+    edge_index = _plain(edge_index)  # an EdgeIndex does not see what is written to the tensor that it wraps
     return remember(
         _graphs,
         edge_index,
@@ -390,9 +391,13 @@ def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -
 def graph_of_sparse(adj_t: Any) -> Graph:
     """Returns the :class:`Graph` of a sparse adjacency, its structure remembered weakly, its values as they are now."""
     if isinstance(adj_t, Tensor):
-        if adj_t.layout == torch.sparse_coo:  # PyG coalesces it
-            return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t.coalesce()))
-        return remember(_graphs, adj_t, "sparse", lambda: Graph.from_sparse(adj_t))
+
+        def convert() -> Graph:
+            graph = Graph.from_sparse(adj_t.coalesce() if adj_t.layout == torch.sparse_coo else adj_t)  # as PyG does
+            # The values are a view of the matrix, and a memory that holds its own key never lets go of it.
+            return graph if graph.edge_weight is None else graph.weighted(graph.edge_weight.clone())
+
+        return remember(_graphs, adj_t, "sparse", convert)
     # SparseTensor: its columns and row pointers are what lives as long as the structure does.
     with torch.inference_mode(False):  # torch_sparse keeps the row pointers that it computes here
         rowptr = adj_t.storage.rowptr()
@@ -461,10 +466,21 @@ def _degree_stats(rowptr: Tensor) -> DegreeStats:
     ordered = degree.sort().values
     last = ordered.numel() - 1
     quantiles = {q: float(ordered[round(q / 100 * last)]) for q in (25, 50, 75, 90, 99)}
-    positive = degree[degree > 0].double()
-    log_sum = float((positive / 0.5).log().sum())
-    alpha = 1 + positive.numel() / log_sum if log_sum > 0 else float("inf")
-    return DegreeStats(float(degree.double().mean()), int(ordered[-1]), quantiles, alpha)
+    return DegreeStats(float(degree.double().mean()), int(ordered[-1]), quantiles, _power_law_exponent(degree))
+
+
+def _power_law_exponent(degree: Tensor) -> float:
+    mean_log = degree[degree > 0].double().log().mean()
+    if not mean_log > 0:
+        return float("inf")
+    # The negative log-likelihood of a degree is convex in the exponent: its least is found by cutting in thirds.
+    # Eq. 3.7, the usual closed form, is far off where degrees start at 1 (2.0 for 2.5).
+    low, high = torch.tensor([1.0, 64.0], dtype=torch.float64)
+    for _ in range(100):
+        exponents = torch.stack([low + (high - low) / 3, high - (high - low) / 3])
+        left, right = torch.special.zeta(exponents, torch.ones_like(exponents)).log() + exponents * mean_log
+        low, high = (low, exponents[1]) if left < right else (exponents[0], high)
+    return float((low + high) / 2)
 
 
 # Fake kernels -------------------------------------------------------------------------------------

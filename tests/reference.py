@@ -135,5 +135,5 @@ def error_bound(dtype: torch.dtype, norm: float, theirs: float = 0.0, depth: int
         return 1e-12 * norm
     if dtype == torch.float32:
         return max(2 * theirs, 4 * depth * torch.finfo(dtype).eps * norm)
-    # Sums are kept in float32, so that half types round once a stage; torch's own sums are worse.
-    return depth * torch.finfo(dtype).eps * norm
+    # Sums are kept in float32, so that half types round to nearest once a stage, and little is added to that.
+    return 1.02 * depth * torch.finfo(dtype).eps / 2 * max(norm, torch.finfo(dtype).smallest_normal)

@@ -27,7 +27,7 @@ def state():
         "dtype": str(torch.get_default_dtype()),
         "gradients": [torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "random": [random.getstate()[1][:3], torch.get_rng_state().sum().item(), int(numpy.random.get_state()[1].sum())],
+        "random": [random.getstate()[1][:3], int(torch.get_rng_state().sum()), int(numpy.random.get_state()[1].sum())],
         "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)],
         "warnings": len(warnings.filters),
         "directory": os.getcwd(),

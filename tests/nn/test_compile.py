@@ -25,6 +25,8 @@ from .compare import (
     random_edges,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
 KINDS = ("edge_index", "EdgeIndex by col", "Graph of edge_index")
 
@@ -33,8 +35,11 @@ KINDS = ("edge_index", "EdgeIndex by col", "Graph of edge_index")
 def _fresh_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing from an earlier run: what torch keeps on disk remembers guards of fake kernels since changed."""
     torch._dynamo.reset()
-    # pytest would have torch's trace written out, which prints EdgeIndex in the middle of a compilation, and fails.
-    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
+    # pytest listens to loggers that do not propagate, and torch then traces what it compiles; printing an EdgeIndex
+    # in the middle of a compilation breaks it.
+    trace = logging.getLogger("torch.__trace")
+    monkeypatch.setattr(trace, "propagate", True)
+    monkeypatch.setattr(trace, "handlers", [])
     with (
         warnings.catch_warnings(),
         torch._dynamo.config.patch(error_on_recompile=True),

@@ -5,9 +5,6 @@ import contextlib
 import copy
 import importlib.util
 import io
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -32,6 +29,8 @@ from .compare import (
     features,
     random_edges,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
 
@@ -104,19 +103,19 @@ def test_an_edge_mask_counts(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["PyG's", "ours"])
-def test_explaining_whichever_class_was_made_first(first: str) -> None:
+def test_explaining_whichever_class_was_made_first(first: str, run_python: Callable[..., str]) -> None:
     """PyG generates code once a class; a process of its own for each order."""
-    run_alone(
-        f"""
-        order = (pyg, frontgi_pyg.nn) if {first == "PyG's"} else (frontgi_pyg.nn, pyg)
-        index, x = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.randn(3, 4)
-        for module in order:
-            layer = module.SAGEConv(4, 2)
-            layer.explain, layer._edge_mask = True, torch.full((3,), -100.0)
-            layer.root_weight = False
-            assert torch.allclose(layer(x, index), layer.lin_l.bias.expand(3, 2))
-        """
-    )
+    order = "(pyg, frontgi_pyg.nn)" if first == "PyG's" else "(frontgi_pyg.nn, pyg)"
+    program = f"""
+import torch, torch_geometric.nn as pyg, frontgi_pyg.nn
+index, x = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.randn(3, 4)
+for module in {order}:
+    layer = module.SAGEConv(4, 2)
+    layer.explain, layer._edge_mask = True, torch.full((3,), -100.0)
+    layer.root_weight = False
+    assert torch.allclose(layer(x, index), layer.lin_l.bias.expand(3, 2))
+"""
+    run_python(program)
 
 
 # Message passing hooks ----------------------------------------------------------------------------
@@ -198,15 +197,15 @@ def test_script(name: str) -> None:
     assert_near("afterwards", pair.ours(x, edges.index), pair.theirs(x, edges.index))
 
 
-def test_script_where_pygs_class_was_never_made() -> None:
-    run_alone(
-        """
-        index, x = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.randn(3, 4)
-        for name in ("GCNConv", "SAGEConv", "SGConv"):
-            layer = getattr(frontgi_pyg.nn, name)(4, 2)
-            assert torch.allclose(torch.jit.script(layer)(x, index), layer(x, index), atol=1e-5)
-        """
-    )
+def test_script_where_pygs_class_was_never_made(run_python: Callable[..., str]) -> None:
+    program = """
+import torch, frontgi_pyg.nn
+index, x = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.randn(3, 4)
+for name in ("GCNConv", "SAGEConv", "SGConv"):
+    layer = getattr(frontgi_pyg.nn, name)(4, 2)
+    assert torch.allclose(torch.jit.script(layer)(x, index), layer(x, index), atol=1e-5)
+"""
+    run_python(program)
 
 
 @pytest.mark.parametrize("model", [pyg.GCN, pyg.GraphSAGE, pyg.GIN])
@@ -459,12 +458,3 @@ def check_autocast(pair: Twins, half: torch.dtype, kind: str, backward: bool, we
         norm = reference[name].abs().max()
         allowed = max(2 * (theirs[name].float() - reference[name]).abs().max(), 4 * torch.finfo(half).eps * norm)
         assert (ours[name].float() - reference[name]).abs().max() <= allowed, name
-
-
-# Processes of their own ---------------------------------------------------------------------------
-
-
-def run_alone(body: str) -> None:
-    """Runs ``body`` in a fresh interpreter."""
-    header = "import torch\nimport torch_geometric.nn as pyg\nimport frontgi_pyg, frontgi_pyg.nn\n"
-    subprocess.run([sys.executable, "-c", header + textwrap.dedent(body)], check=True, timeout=120)

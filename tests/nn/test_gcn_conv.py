@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import frontgi_pyg.nn
@@ -26,6 +26,8 @@ from .compare import (
     small_edges,
     twins,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTHS = ((16, 8), (8, 16), (10, 10))
 NORMALISABLE = tuple(kind for kind in KINDS if "csc" not in kind)
@@ -206,7 +208,7 @@ def test_degrees_that_are_not_positive(values: list[float], kind: str, loops: bo
     compare(gcn(add_self_loops=loops), features(6, 16), edges, kind=kind, backward=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(),
     kind=st.sampled_from(NORMALISABLE),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.nn import MLP
@@ -30,6 +30,8 @@ from .compare import (
     small_edges,
     twins,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def gin(network_: Any = None, **kwargs: Any) -> Twins:
@@ -205,7 +207,7 @@ def test_repr() -> None:
     assert repr(pair.ours) == repr(pair.theirs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(bipartite=True),
     kind=st.sampled_from(KINDS),

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.testing import assert_module
 
 import frontgi_pyg.nn
-from frontgi_pyg import Graph
+from frontgi_pyg import Graph, plan
 
 from .compare import (
     KINDS,
@@ -32,6 +33,8 @@ from .compare import (
     random_edges,
     small_edges,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTHS = ((16, 8), (8, 16), (10, 10))  # multiplied first, aggregated first, either
 HOPS = {"SGConv": 2}
@@ -149,9 +152,7 @@ def test_flow(name: str, flow: str, kind: str) -> None:
 @pytest.mark.parametrize("node_dim", [-2, 1])
 def test_static_graph(name: str, kind: str, node_dim: int) -> None:
     x = torch.stack([features(60, 16, seed=s) for s in range(3)])
-    compare(
-        default_twins(name, 16, 8, node_dim=node_dim), x, random_edges(60), kind=kind, hops=HOPS.get(name, 1)
-    )
+    compare(default_twins(name, 16, 8, node_dim=node_dim), x, random_edges(60), kind=kind, hops=HOPS.get(name, 1))
 
 
 @layers
@@ -163,7 +164,7 @@ def test_node_dim(name: str) -> None:
 
 
 @layers
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(),
     kind=st.sampled_from([k for k in KINDS if "csc" not in k]),
@@ -201,22 +202,21 @@ def test_pyg_assertions(name: str) -> None:
 
 @layers
 @pytest.mark.parametrize("widths", [(64, 24), (24, 64)])
-def test_same_bits_for_any_number_of_threads(name: str, widths: tuple[int, int]) -> None:
-    edges = power_law_edges(3000, 40_000)
+def test_same_bits_for_any_number_of_threads(
+    name: str, widths: tuple[int, int], set_threads: Callable[[int], None]
+) -> None:
+    edges = power_law_edges(20_000, 400_000)
     layer = default_twins(name, *widths).ours
-    x, graph = features(3000, widths[0]), Graph.from_edge_index(edges, num_nodes=3000)
-    before = torch.get_num_threads()
+    x, graph = features(20_000, widths[0]), Graph.from_edge_index(edges, num_nodes=20_000)
+    assert plan(graph, min(widths), workers=7).schedule.workers > 1
     found = []
-    try:
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            layer.zero_grad()
-            leaf = x.clone().requires_grad_()
-            out = layer(leaf, graph)
-            out.backward(features(3000, widths[1], seed=5))
-            found.append([out.detach(), leaf.grad, *(p.grad.clone() for p in layer.parameters())])
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 2, 3, 7):
+        set_threads(threads)
+        layer.zero_grad()
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf, graph)
+        out.backward(features(20_000, widths[1], seed=5))
+        found.append([out.detach(), leaf.grad, *(p.grad.clone() for p in layer.parameters())])
     for other in found[1:]:
         for first, again in zip(found[0], other, strict=True):
             assert torch.equal(first, again)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn import aggr as aggregators
 
@@ -28,6 +28,8 @@ from .compare import (
     small_edges,
     twins,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTHS = ((16, 8), (8, 16), (10, 10))
 
@@ -289,7 +291,7 @@ def test_odd_features(x: Any) -> None:
     assert_same_outcome(sage((16, 16)), x, random_edges(40, 25).index)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(bipartite=True),
     kind=st.sampled_from(KINDS),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frontgi_pyg import Graph
@@ -24,6 +24,8 @@ from .compare import (
     small_edges,
     twins,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTHS = ((16, 8), (8, 16), (10, 10))
 NORMALISABLE = tuple(kind for kind in KINDS if "csc" not in kind)
@@ -165,7 +167,7 @@ def test_cache_trained_for_a_while() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(),
     kind=st.sampled_from(NORMALISABLE),

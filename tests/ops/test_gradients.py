@@ -18,7 +18,18 @@ from frontgi_pyg.ops.gradients import column_sum, edge_dot, row_dot, weight_grad
 
 from .. import reference
 from ..graphs import MESSY, ODD, Edges, edges, power_law
-from .samples import DIFFERENTIABLE, DTYPES, HALVES, SAMPLES, Sample, Tensors, check_backward, differentiated, layouts
+from .samples import (
+    DIFFERENTIABLE,
+    DTYPES,
+    HALVES,
+    SAMPLES,
+    Sample,
+    Tensors,
+    check_backward,
+    differentiated,
+    gradients,
+    layouts,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -111,11 +122,13 @@ def test_the_ops_of_gradients_match_the_reference(dtype: torch.dtype, width: int
     wide_a, wide_b = a.double(), b.double()
     target, source = torch.repeat_interleave(torch.arange(20), graph.rowptr.diff()), graph.col.long()
     scale = torch.randn(20, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    rows, columns = wide_a[target], wide_b[source]
+    wide_scale = scale.double()[:, None]
     cases = [
-        (edge_dot(graph.rowptr, graph.col, a, b, scale, None), scale.double()[target, None] * wide_a[target], wide_b[source]),
-        (edge_dot(graph.rowptr, graph.col, a, b, None, scale), scale.double()[source, None] * wide_a[target], wide_b[source]),
+        (edge_dot(graph.rowptr, graph.col, a, b, scale, None), wide_scale[target] * rows, columns),
+        (edge_dot(graph.rowptr, graph.col, a, b, None, scale), wide_scale[source] * rows, columns),
         (row_dot(a, b), wide_a, wide_b),
-    ]  # fmt: skip
+    ]
     kept = torch.float64 if dtype == torch.float64 else torch.float32
     for ours, left, right in cases:
         norm = float((left * right).abs().sum(1).max()) if width else 0.0
@@ -172,7 +185,7 @@ def test_a_rounded_extremum_finds_its_edge(dtype: torch.dtype) -> None:
 def test_an_extremum_with_further_terms_refuses_its_gradient(terms: dict[str, Any]) -> None:
     x = torch.randn(5, 3, requires_grad=True)
     out = ops.aggregate(SMALL.graph(), x, "max", **terms)
-    with pytest.raises(NotImplementedError, match="aggregate: 'min' and 'max' with .* have no gradient"):
+    with pytest.raises(NotImplementedError, match=r"^aggregate: 'min' and 'max' with .* have no gradient"):
         out.sum().backward()
 
 
@@ -303,6 +316,43 @@ def test_any_layout_of_the_features(sample: Sample) -> None:
     expected = gradient(tensors["x"].clone().requires_grad_())
     for layout, view in layouts(tensors["x"]).items():
         assert all(map(torch.equal, gradient(view.detach().requires_grad_()), expected)), layout
+
+
+def test_features_beyond_2_to_the_31_elements(far_rows: Tensor) -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 7, 8, 8, 1], [0, 0, 0, 1, 1]]), (9, 2))
+    grad_out = torch.randn(2, 5)
+
+    def found(features: Tensor) -> tuple[Tensor, ...]:
+        x, edge_weight, weight = (
+            features.detach().requires_grad_(), torch.ones(5, requires_grad=True), torch.ones(5, 48, requires_grad=True)
+        )  # fmt: skip
+        out = ops.conv(graph, x, weight, edge_weight=edge_weight, multiply_first=False)
+        extremum = ops.aggregate(graph, x, "max", edge_weight=edge_weight)
+        return (
+            *torch.autograd.grad(out, (x, edge_weight, weight), grad_out),
+            *torch.autograd.grad(extremum.sum(), (x, edge_weight)),
+            weight_grad(features, features),
+            edge_dot(graph.rowptr, graph.col, features[-2:], features, None, None),
+        )
+
+    for far, near in zip(found(far_rows), found(far_rows.clone()), strict=True):
+        assert torch.equal(far, near)
+
+
+def test_every_element_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3).isnan().all()  # fresh memory now holds NaN
+        for e in ODD.values():
+            for sample in SAMPLES:
+                if sample.suits(e):
+                    leaves = differentiated(sample.tensors(e, torch.float32))
+                    out = sample.run(e.graph(), leaves)
+                    found = gradients(out, leaves, torch.ones_like(out))
+                    assert not any(gradient.isnan().any() for gradient in found.values()), str(sample)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_an_input_changed_after_the_forward_pass_is_noticed() -> None:

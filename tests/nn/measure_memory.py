@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Run as a script: the peak memory of one inference of each layer that was asked for, as JSON.
+
+Usage: ``measure_memory.py NODES NAME:ADJACENCY:IN:OUT ...``, PyG's own layer where the name has a ``PyG`` before it.
+The kernel's high-water mark is reset before each call.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch_geometric.nn
+from torch_geometric import EdgeIndex
+
+import frontgi_pyg.nn
+from frontgi_pyg import Graph
+
+DEGREE = 8
+
+
+def resident_bytes(field: str) -> int:
+    """``VmRSS`` (now) or ``VmHWM`` (at most, since the last reset)."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) << 10
+
+
+def layer(name: str, in_width: int, out_width: int) -> torch.nn.Module:
+    if name.startswith("PyG"):
+        return getattr(torch_geometric.nn, name.removeprefix("PyG"))(in_width, out_width)
+    if name == "GINConv":
+        linear = torch.nn.Linear
+        network = torch.nn.Sequential(linear(in_width, out_width), torch.nn.ReLU(), linear(out_width, out_width))
+        return frontgi_pyg.nn.GINConv(network)
+    kwargs = {"K": 2} if name == "SGConv" else {}
+    return getattr(frontgi_pyg.nn, name)(in_width, out_width, **kwargs)
+
+
+def adjacency(kind: str, num_nodes: int) -> object:
+    index = torch.randint(0, num_nodes, (2, DEGREE * num_nodes), generator=torch.Generator().manual_seed(0))
+    if kind == "Graph":
+        graph = Graph.from_edge_index(index, num_nodes)
+        graph.gcn_norm(None, "remain", 1.0, torch.float32)
+        return graph
+    return EdgeIndex(index, sparse_size=(num_nodes, num_nodes)) if kind == "EdgeIndex" else index
+
+
+def extra_bytes(num_nodes: int, name: str, kind: str, in_width: int, out_width: int) -> int:
+    """What one call takes beyond its input, its output and the graph."""
+    conv, edges = layer(name, in_width, out_width), adjacency(kind, num_nodes)
+    small = adjacency("edge_index", 64)
+    x = torch.randn(num_nodes, in_width)
+    with torch.inference_mode():
+        conv(x[:64], small)  # threads, libraries
+        Path("/proc/self/clear_refs").write_text("5")
+        before = resident_bytes("VmRSS")
+        out = conv(x, edges)
+        peak = resident_bytes("VmHWM")
+    assert name.startswith("PyG") or conv.path_taken == "native", conv.path_taken
+    return peak - before - out.numel() * out.element_size()
+
+
+if __name__ == "__main__":
+    found = {}
+    for case in sys.argv[2:]:
+        name, kind, in_width, out_width = case.split(":")
+        found[case] = extra_bytes(int(sys.argv[1]), name, kind, int(in_width), int(out_width))
+    print(json.dumps({"workers": torch.get_num_threads(), "extra_bytes": found}))
