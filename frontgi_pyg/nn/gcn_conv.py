@@ -60,11 +60,10 @@ class GCNConv(NativeConv, _PyGGCNConv):  # type: ignore[misc]
         graph, terms = self._adjacency(features, edge_index, edge_weight)
         if product is None:
             materialize(self.lin, x)
-            weight = self.lin.weight
-            plain = is_plain_linear(self.lin) and weight.dtype == x.dtype
+            plain = is_plain_linear(self.lin) and self.lin.bias is None and self.lin.weight.dtype == x.dtype
             if plain and x.dim() == 2 and not torch.is_autocast_enabled("cpu"):
-                return conv(graph, x, weight, self.bias, "sum", **terms)
-            product = apply_linear(x, weight, None) if plain else self.lin(x)
+                return conv(graph, x, self.lin.weight, self.bias, "sum", **terms)
+            product = apply_linear(x, self.lin.weight, None) if plain else self.lin(x)
         if graph.origin != "sparse_tensor" and (terms or graph.edge_weight is not None):
             product = product.to(x.dtype)  # under autocast the product is half, and PyG's messages are float again
         out = aggregate_nodes(graph, product, "sum", **terms)

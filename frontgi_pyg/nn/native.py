@@ -202,7 +202,7 @@ def pyg_adjacency(adjacency: Any, edge_weight: Tensor | None, flow: str) -> tupl
 
 def materialize(linear: Any, x: Tensor) -> None:
     """Gives a lazy linear layer the width of ``x``, as its first call would."""
-    if is_uninitialized_parameter(linear.weight):
+    if is_uninitialized_parameter(getattr(linear, "weight", None)):
         linear.initialize_parameters(linear, (x,))
 
 

@@ -212,7 +212,7 @@ def test_twice() -> None:
 
 @pytest.mark.parametrize("model", [None, "model", pyg.GCN, lambda x: x], ids=str)
 def test_not_a_module(model: Any) -> None:
-    with pytest.raises(TypeError, match="accelerate: 'model' must be a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"accelerate: 'model' must be a torch\.nn\.Module"):
         accelerate(model)
 
 

@@ -385,7 +385,7 @@ def test_meta_device(name: str, where: str) -> None:
     index = edges.index.to("meta") if where != "features" else edges.index
     try:
         expected = pair.theirs(x, index)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         with pytest.raises(type(error)):
             pair.ours(x, index)
     else:

@@ -232,5 +232,5 @@ def test_any_bipartite_graph(
 
 def test_sparse_adjacency_of_another_size() -> None:
     _, given_adjacency, _ = adjacency("csr", random_edges(40, 25), None)
-    with pytest.raises(ValueError, match="39|40"):
+    with pytest.raises(ValueError, match=r"39|40"):
         gin().ours((features(39, 16), features(25, 16)), given_adjacency)

@@ -13,6 +13,8 @@ import torch
 import torch_geometric.nn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 from torch_geometric import EdgeIndex
 from torch_geometric.testing import assert_module
 
@@ -25,6 +27,7 @@ from .compare import (
     SPARSE,
     Edges,
     adjacency,
+    assert_near,
     assert_same_outcome,
     compare,
     default_twins,
@@ -94,7 +97,7 @@ def test_small_graph(name: str, edges: Edges, kind: str) -> None:
 @layers
 @pytest.mark.parametrize("widths", [(0, 4), (4, 0), (1, 1)])
 def test_narrow(name: str, widths: tuple[int, int]) -> None:
-    if name == "GCNConv" and widths[0] == 0 or name in ("SAGEConv", "SGConv") and widths[0] == 0:
+    if name != "GINConv" and widths[0] == 0:
         pytest.skip("PyG takes a width of 0 for a lazy one")
     compare(default_twins(name, *widths), features(20, widths[0]), random_edges(20), hops=HOPS.get(name, 1))
 
@@ -195,6 +198,84 @@ def test_pyg_assertions(name: str) -> None:
     # Its tolerance, 1e-8 + 1e-5 of each value, is for fp32 on the smallest graphs; small whole numbers are exact.
     x = torch.randint(-3, 4, (30, 16), generator=torch.Generator().manual_seed(0)).float()
     assert_module(ours, x, index, expected_size=(30, 8), test_sparse_layouts=layouts)
+
+
+@layers
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", ["edge_index", "SparseTensor", "Graph of csr"])
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_values_that_are_not_finite(name: str, value: float, kind: str, widths: tuple[int, int]) -> None:
+    """They spread to neighbours, as in PyG, and no further."""
+    x = features(60, widths[0])
+    x[7, 3] = x[1, 2] = x[55, 1] = value
+    theirs, ours, _ = adjacency(kind, random_edges(60), None)
+    pair = default_twins(name, *widths)
+    expected, out = pair.theirs(x, theirs), pair.ours(x, ours)
+    assert out.isfinite().any()
+    assert not out.isfinite().all()
+    assert torch.allclose(out, expected, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("aggr", ["max", "min", "mean"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", ["edge_index", "SparseTensor", "Graph of csr"])
+def test_extrema_that_are_not_finite(aggr: str, value: float, kind: str) -> None:
+    x = features(60, 16)
+    x[7, 3] = x[1, 2] = x[55, 1] = value
+    theirs, ours, _ = adjacency(kind, random_edges(60), None)
+    pair = default_twins("SAGEConv", 16, 8, aggr=aggr)
+    with torch.no_grad():
+        expected, out = pair.theirs(x, theirs), pair.ours(x, ours)
+    assert pair.ours.path_taken == "native"
+    assert torch.allclose(out, expected, atol=1e-4, equal_nan=True)
+
+
+@layers
+def test_features_that_are_a_parameter(name: str) -> None:
+    x = torch.nn.Parameter(features(60, 16))
+    layer = default_twins(name, 16, 8).ours
+    layer(x, random_edges(60).index).sum().backward()
+    assert layer.path_taken == "native"
+    assert x.grad is not None
+
+
+@layers
+def test_int32_edge_index(name: str) -> None:
+    layer, edges, x = default_twins(name, 16, 8).ours, random_edges(60), features(60, 16)
+    assert torch.equal(layer(x, edges.index.int()), layer(x, edges.index))
+    assert layer.path_taken == "native"
+
+
+@layers
+def test_checkpointed(name: str) -> None:
+    layer, index = default_twins(name, 16, 8).ours, random_edges(60).index
+    found = []
+    for call in (layer, lambda *args: checkpoint(layer, *args, use_reentrant=False)):
+        x = features(60, 16).requires_grad_()
+        call(x, index).square().sum().backward()
+        found.append(x.grad)
+    assert torch.equal(*found)
+
+
+REPLACEMENTS: dict[str, Callable[[], torch.nn.Module]] = {
+    "network": lambda: torch.nn.Sequential(torch.nn.Linear(16, 8)),
+    "with bias": lambda: torch.nn.Linear(16, 8),
+    "without bias": lambda: torch.nn.Linear(16, 8, bias=False),
+    "weight norm": lambda: torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(16, 8, bias=False)),
+    "pruned": lambda: prune.random_unstructured(torch.nn.Linear(16, 8, bias=False), "weight", 0.5),
+}
+
+
+@pytest.mark.parametrize("name", ["GCNConv", "SAGEConv", "SGConv"])
+@pytest.mark.parametrize("replacement", REPLACEMENTS)
+def test_linear_layer_replaced_by_the_user(name: str, replacement: str) -> None:
+    pair = default_twins(name, 16, 8)
+    torch.manual_seed(1)
+    linear = REPLACEMENTS[replacement]()
+    for layer in (pair.theirs, pair.ours):
+        setattr(layer, "lin_l" if name == "SAGEConv" else "lin", linear)
+    index = random_edges(60).index
+    assert_near("out", pair.ours(features(60, 16), index), pair.theirs(features(60, 16), index))
 
 
 # Threads ------------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def test_contradicting_size(size: tuple[int, int], kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [*ADJACENCIES, "Graph of edge_index"])
 def test_features_of_other_sizes_than_the_adjacency(kind: str) -> None:
-    theirs, ours, _ = adjacency(kind, random_edges(40, 25), None)
+    _, ours, _ = adjacency(kind, random_edges(40, 25), None)
     x = pair_of_features(nodes=(39, 25))
     pair = sage((16, 16))
     if kind == "edge_index":
