@@ -5,8 +5,9 @@ from frontgi_pyg import nn, ops
 from frontgi_pyg.graph import DegreeStats, Graph
 from frontgi_pyg.library import available_isas, current_isa
 from frontgi_pyg.nn.accelerate import accelerate, report
+from frontgi_pyg.pinning import pinned
 from frontgi_pyg.plan import Numerics, Plan, Schedule, forced_schedule, plan
-from frontgi_pyg.topology import CacheDomain, Topology, pinned
+from frontgi_pyg.topology import CacheDomain, Topology
 
 __version__ = "0.1.0"
 

@@ -23,16 +23,14 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from frontgi_pyg.affinity import CpuSet, own_cpus
 from frontgi_pyg.config import topology_override
-
-CpuSet = tuple[int, ...]
 
 GRAMMAR = (
     "expected 'llc:DOMAINSxCPUS[:SIZE]' (such as llc:16x8:16MiB) or one CPU list a domain, "
@@ -123,17 +121,17 @@ class Topology:
         if allowed_cpus is not None:
             allowed = frozenset(map(int, allowed_cpus))
         else:
-            allowed = _own_cpus() if live or not online else online
+            allowed = own_cpus() if live or not online else online
         if not online:
             notes.append("no CPU is listed: the allowed ones are assumed to be online")
             online = allowed
         elif live and allowed_cpus is None and not allowed <= online:
             # The kernel's mask holds active CPUs only, so it is the files that are wrong.
-            notes.append(f"CPUs {_listed(allowed - online)} are in use but not listed as online")
+            notes.append(f"CPUs {list_of_cpus(allowed - online)} are in use but not listed as online")
             online |= allowed
         cpus = sorted(online & allowed)
         if not cpus:
-            notes.append(f"none of the allowed CPUs ({_listed(allowed)}) is online")
+            notes.append(f"none of the allowed CPUs ({list_of_cpus(allowed)}) is online")
         return cls(
             llc_domains=_llc_domains(f"{system}/cpu", cpus, notes),
             online_cpus=tuple(sorted(online)),
@@ -233,7 +231,7 @@ def _numbered(folder: str, prefix: str) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
 
 
-def _listed(cpus: Iterable[int]) -> str:
+def list_of_cpus(cpus: Iterable[int]) -> str:
     """The inverse of :func:`_cpu_list`."""
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
@@ -242,14 +240,6 @@ def _listed(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu])
     return ",".join("-".join(map(str, ends)) for ends in ranges) or "none"
-
-
-def _own_cpus() -> frozenset[int]:
-    """The CPUs that the calling thread was given, before any :func:`pinned`."""
-    if not hasattr(os, "sched_getaffinity"):
-        return frozenset(range(os.cpu_count() or 1))
-    given: dict[int, frozenset[int]] = getattr(_pinned, "given", {})
-    return given.get(threading.get_native_id()) or frozenset(os.sched_getaffinity(0))
 
 
 def _online_cpus(folder: str, notes: list[str]) -> frozenset[int]:
@@ -331,16 +321,16 @@ def _llc_domains(folder: str, cpus: list[int], notes: list[str]) -> tuple[CacheD
     groups, silent = _group_by_llc(folder, cpus)
     domains = []
     for shared, llc in groups.items():
-        listed = _listed(llc.cpus)
+        listed = list_of_cpus(llc.cpus)
         if others := shared.difference(llc.cpus):
-            notes.append(f"CPUs {_listed(others)} do not confirm to share the LLC of {listed}")
+            notes.append(f"CPUs {list_of_cpus(others)} do not confirm to share the LLC of {listed}")
         sizes = (_read_size(f"{folder}/cpu{c}/cache/index{llc.entry}/size") for c in llc.cpus)
         size_bytes = next(filter(None, sizes), None)
         if size_bytes is None:
             notes.append(f"CPUs {listed}: the size of their LLC is unknown")
         domains.append(CacheDomain(tuple(sorted(llc.cpus)), llc.level, size_bytes))
     if silent:
-        notes.append(f"CPUs {_listed(silent)}: no readable cache entry, one domain is assumed")
+        notes.append(f"CPUs {list_of_cpus(silent)}: no readable cache entry, one domain is assumed")
         domains.append(CacheDomain(tuple(silent)))
     return tuple(sorted(domains, key=lambda domain: domain.cpus))
 
@@ -362,7 +352,7 @@ def _numa_nodes(folder: str, cpus: list[int], notes: list[str]) -> dict[int, Cpu
         notes.append("no NUMA node is listed: one is assumed")
         return {0: tuple(cpus)}
     if left:
-        notes.append(f"CPUs {_listed(left)} are in no NUMA node")
+        notes.append(f"CPUs {list_of_cpus(left)} are in no NUMA node")
     return nodes
 
 
@@ -379,7 +369,7 @@ def _smt_siblings(folder: str, cpus: list[int], notes: list[str]) -> tuple[CpuSe
             core = frozenset([cpu])
         cores.setdefault(core & usable, []).append(cpu)
     if silent:
-        notes.append(f"CPUs {_listed(silent)}: no SMT siblings are listed, none are assumed")
+        notes.append(f"CPUs {list_of_cpus(silent)}: no SMT siblings are listed, none are assumed")
     return tuple(sorted(map(tuple, cores.values())))
 
 
@@ -431,7 +421,7 @@ def _parse_lists(text: str) -> list[CacheDomain]:
         except ValueError as error:
             raise _rejected(text, at, str(error)) from None
         if twice := seen & cpus:
-            raise _rejected(text, at, f"CPUs {_listed(twice)} are in two domains")
+            raise _rejected(text, at, f"CPUs {list_of_cpus(twice)} are in two domains")
         seen |= cpus
         sets.append(tuple(sorted(cpus)))
         sizes.append(_parse_size(text, at + len(listed) + 1, given) if colon else None)
@@ -441,127 +431,3 @@ def _parse_lists(text: str) -> list[CacheDomain]:
     elif None in sizes:
         raise _rejected(text, 0, "some domains have a size and some have none")
     return [CacheDomain(cpus, None, size) for cpus, size in zip(sets, sizes, strict=True)]
-
-
-# Placement of threads ############################################################################
-
-# For a thread inside pinned(): the masks that its workers and itself had before, by thread id.
-_pinned = threading.local()
-_LOADED_IN_PID = os.getpid()
-
-
-@contextmanager
-def pinned(topology: Topology | None = None) -> Iterator[dict[int, CpuSet]]:
-    """Places the calling thread and its torch workers on LLC domains, and takes all of it back.
-
-    As in listing 1 of the paper, each thread may run on any CPU of its domain. Workers are dealt
-    to domains in order, in proportion to the domains' CPUs. On leaving, also by an exception,
-    each thread has the mask again that it had. Threads started inside inherit a domain's mask
-    from their creator and get the mask that the caller had. Blocks may be nested: the inner one
-    places anew, within the masks from before the outer one. No mask is ever widened: a worker
-    that may run on no CPU of its domain stays where it is.
-
-    Entering creates torch's workers where they do not exist yet, and costs some microseconds for
-    each: wrap whole runs, not single calls. Keep ``torch.set_num_threads`` and the start of
-    processes (which inherit a mask and keep it) outside. In a forked process only the calling
-    thread is placed. Without ``sched_setaffinity`` (macOS, Windows) nothing is done.
-
-    Args:
-        topology (Topology, optional): The domains. (default: :meth:`Topology.detect`)
-
-    Returns:
-        dict[int, tuple[int, ...]]: The CPUs of each thread that was placed, by native thread id;
-        empty where the platform cannot place threads.
-
-    Raises:
-        ValueError: If the calling thread may run on no CPU of `topology`, as where a stated one
-            names CPUs that this machine lacks. Domains of which only some exist are used.
-
-    Example:
-        >>> with pinned():
-        ...     pass  # out = model(x, edge_index)
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        yield {}
-        return
-    own = _own_cpus()
-    topology = Topology.detect() if topology is None else topology
-    domains = [cpus for domain in topology.llc_domains if (cpus := own.intersection(domain.cpus))]
-    if not domains:
-        stated = _listed(topology.cpu_to_domain())
-        raise ValueError(f"pinned: 'topology' must name a CPU that this thread may use ({_listed(own)}) (got {stated})")
-    workers = _torch_workers()
-    before = _threads()
-    masks = {tid: mask for tid in workers if (mask := _mask(tid))}
-    outer: dict[int, frozenset[int]] = getattr(_pinned, "given", {})
-    given = {tid: outer.get(tid, mask) for tid, mask in masks.items()}
-    by_slot = [domain for domain in domains for _ in domain]
-    placed = {}
-    for rank, tid in enumerate(given):
-        if target := by_slot[rank * len(by_slot) // len(given)] & given[tid]:
-            placed[tid] = target
-    with ExitStack() as restore:
-        # Run last to first, each also if another fails.
-        restore.callback(setattr, _pinned, "given", outer)
-        restore.callback(_release_newborn, before, set(placed.values()), masks[workers[0]])
-        for tid in placed:
-            restore.callback(_set_mask, tid, masks[tid])
-        for tid, target in placed.items():
-            _set_mask(tid, target)
-        _pinned.given = outer | given
-        yield {tid: tuple(sorted(target)) for tid, target in placed.items()}
-
-
-def _threads() -> set[int]:
-    try:
-        return {int(tid) for tid in os.listdir("/proc/self/task")}
-    except OSError:  # a sandbox without /proc
-        return {threading.get_native_id()}
-
-
-def _mask(tid: int) -> frozenset[int]:
-    with suppress(ProcessLookupError):  # it has ended meanwhile
-        return frozenset(os.sched_getaffinity(tid))
-    return frozenset()
-
-
-def _set_mask(tid: int, cpus: frozenset[int]) -> None:
-    with suppress(ProcessLookupError):  # it has ended meanwhile
-        os.sched_setaffinity(tid, cpus)
-
-
-def _release_newborn(before: set[int], inherited: set[frozenset[int]], mask: frozenset[int]) -> None:
-    for tid in _threads() - before:
-        if _mask(tid) in inherited:
-            _set_mask(tid, mask)
-
-
-def _torch_workers() -> list[int]:
-    """The threads of the calling thread's torch pool, in rank order; the caller is the first.
-
-    OpenMP gives each thread a pool of its own and no list of it, so a parallel region asks each
-    worker for its id, in the OpenMP library that torch uses. A forked process must not enter one:
-    its pool was lost in the fork, and the region would wait for it forever.
-    """
-    import torch
-
-    caller = threading.get_native_id()
-    count = torch.get_num_threads()
-    if count == 1 or os.getpid() != _LOADED_IN_PID:
-        return [caller]
-    if "parallel backend: OpenMP" in torch.__config__.parallel_info():
-        import ctypes
-
-        openmp = ctypes.CDLL(None)
-        if hasattr(openmp, "GOMP_parallel"):  # LLVM's and Intel's libraries have it, too
-            ids: dict[int, int] = {}
-
-            def report(_: object) -> None:
-                ids[openmp.omp_get_thread_num()] = threading.get_native_id()
-
-            region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(report)
-            openmp.GOMP_parallel(region, None, ctypes.c_uint(count), ctypes.c_uint(0))
-            return [ids[rank] for rank in sorted(ids)]
-    # Another pool: any thread that Python did not start may be one of its workers.
-    python = {thread.native_id for thread in threading.enumerate()}
-    return [caller, *sorted(tid for tid in _threads() if tid not in python)]

@@ -21,7 +21,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontgi_pyg.topology import GRAMMAR, CacheDomain, Topology, pinned
+from frontgi_pyg.pinning import pinned
+from frontgi_pyg.topology import GRAMMAR, CacheDomain, Topology
 
 CAPTURES = (
     "captured/epyc-7451-2s",
@@ -743,7 +744,8 @@ def test_pinned_tolerates_workers_that_end(two: tuple[int, int]) -> None:
 def test_pinned_in_a_forked_process_places_the_caller() -> None:
     script = """
 import os, signal, torch
-from frontgi_pyg.topology import Topology, pinned
+from frontgi_pyg.pinning import pinned
+from frontgi_pyg.topology import Topology
 torch.set_num_threads(2)
 torch.ones(1 << 20).add_(1)
 cpu = min(os.sched_getaffinity(0))

@@ -83,13 +83,23 @@ inline double value_of(uint16_t bits, DType dtype) {
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-enum class Where { heap, guarded };  // guarded: an unreadable page follows, aligned to an element alone
+enum class Where {
+  heap,
+  guarded,  // an unreadable page follows; aligned to an element alone
+  sparse,   // zeros, in memory only where they are touched: for offsets beyond 32 bits
+};
 
 class Memory {
  public:
   Memory(size_t bytes, Where where) : bytes_(bytes) {
     if (where == Where::heap) {
       start_ = static_cast<char*>(::operator new(bytes, kAlignment));
+    } else if (where == Where::sparse) {
+      mapped_bytes_ = bytes;
+      mapped_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+      start_ = static_cast<char*>(mapped_);
+      return;
     } else {
       const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
       const size_t usable = (bytes + page - 1) / page * page;

@@ -104,6 +104,56 @@ TEST_CASE("memory: update and weight_grad end with their operands, at every widt
   }
 }
 
+// `values` behind `offset` others that are never touched.
+template <class T>
+const T* behind(const Memory& memory, int64_t offset, const T* values, size_t count) {
+  std::memcpy(memory.start() + static_cast<size_t>(offset) * sizeof(T), values, count * sizeof(T));
+  return reinterpret_cast<const T*>(memory.start());
+}
+
+TEST_CASE("memory: rows and edges whose offsets do not fit 32 bits") {
+  Random random(73);
+  constexpr int64_t width = 35, far = (int64_t{1} << 31) + 64;
+  constexpr Layout layout{.row_stride = far, .where = Where::sparse};
+  const Graph graph = graph_of("small", 3, 3, {{0, 2}, {1, 0}, {1, 1}, {2, 1}, {2, 2}});
+  const size_t edges = graph.col.size();
+  const Memory col_memory((far + edges) * 4, Where::sparse), weight_memory((far + edges) * 4, Where::sparse);
+  std::vector<int64_t> rowptr = graph.rowptr;
+  for (int64_t& position : rowptr) position += far;
+  InTurnExecutor executor(2, false);
+
+  AggregateCase c(graph, DType::f32, width, random, layout);
+  c.add_edge_weight(random);
+  c.add_self(random, layout);
+  AggregateArgs args;
+  for (const ScheduleKind kind : {ScheduleKind::hierarchical, ScheduleKind::mixed}) {
+    Matrix out(DType::f32, 3, width, layout);
+    args = c.args(out);
+    args.rowptr = rowptr.data();
+    args.col = behind(col_memory, far, graph.narrow_col.data(), edges);
+    args.edge_weight = behind(weight_memory, far, static_cast<const float*>(c.edge_weight->data()), edges);
+    const Schedule schedule =
+        forced_schedule(kind, 2, 0, {3, 3, graph.edges(), width, 4}, Machine{}, executor.max_workers());
+    run_aggregate(args, 3, 3, schedule, Machine{}, executor);
+    CHECK(difference(out, aggregate_reference(c)) == "");
+  }
+
+  const Matrix weight = random_matrix(DType::f32, 3, width, random, layout);
+  Matrix aggregated(DType::f32, 3, width);
+  run_aggregate(args = c.args(aggregated), 3, 3, Schedule{}, Machine{}, executor);
+  for (const bool fused : {false, true}) {
+    Matrix out(DType::f32, 3, 3, layout);
+    UpdateArgs update;
+    update.rows = update.n = 3;
+    update.operands[0] = {c.x.data(), far, 1, width, weight.data(), far, 1};
+    update.out = out.data();
+    update.out_stride = far;
+    update.aggregate = fused ? &args : nullptr;
+    run_update(update, Machine{}, executor);
+    CHECK(difference(out, linear_reference({{fused ? &aggregated : &c.x, &weight}}, nullptr, false, DType::f32)) == "");
+  }
+}
+
 // An empty tensor has no memory, but its strides need not be 0.
 TEST_CASE("memory: null operands of no elements") {
   const std::vector<int64_t> rowptr = {0, 2, 2, 3};
