@@ -2,7 +2,8 @@
 """Times several sides of one case, in turn, and writes down all that the numbers depend on.
 
 Idea: machines are shared and drift, so nothing is timed alone. Every side (see ``sides.py``) is a process of its own,
-kept alive and called in turn: A, B, C, A, B, C, …; ratios are taken within a round. A side's environment, allocator and
+kept alive and called in turn: A, B, C, A, B, C, …; ratios are taken within a round. In its turn a side is called unseen
+first, at once followed by the call that counts. A side's environment, allocator and
 thread pool are its own; the arrays are the same, through memory maps.
 
 Invariant: no time is reported of a call whose output was not checked. Each call's checked rows are compared with a
@@ -155,7 +156,9 @@ def measure(
         case: What to run.
         sides: Names; ours is added if it is not among them, those that have nothing for this case are left out.
         samples: Timed rounds.
-        warmup: Rounds between each side's first call and the timed ones.
+        warmup: Unseen calls before each timed one, but not before each side's very first call. A side that waited for
+            its turn is not in its steady state: caches are cold, and what it freed may be gone from a virtual machine
+            whose host takes free memory back. Fetching 512 MB of huge pages anew was seen to take ten times as long.
         threads: Of each process.
         tick: Called before each call with a few words.
     """
@@ -169,22 +172,22 @@ def measure(
         write_arrays(case, Path(folder))
         each(workers, results, lambda worker: worker.send("load", folder=folder, case=case.name))
         each(workers, results, lambda worker: results[worker.name].update(worker.answer()))
-        for turn in range(1 + warmup + samples):
+        for turn in range(1 + samples):
 
             def call(worker: Worker, turn: int = turn) -> None:
                 tick(f"{case.name}, {worker.name}")
                 if turn == 0:
                     require_memory(worker.name, case)
                 time.sleep(PAUSE_SECONDS)
-                answer = worker.ask("call", whole=turn == 0)
+                answer = worker.ask("call", warmup=0 if turn == 0 else warmup, whole=turn == 0)
                 require_right(answer, calls[OURS])
                 calls[worker.name].append(answer)
 
             each(workers, results, call)
         measured = list(workers)
-    ours = [answer["seconds"] for answer in calls[OURS]][1 + warmup :]
+    ours = [answer["seconds"] for answer in calls[OURS][1:]]
     for name in measured:
-        results[name].update(summary(calls[name], 1 + warmup, ours if OURS in measured else None))
+        results[name].update(summary(calls[name], ours if OURS in measured else None))
     if case.flops is not None and not case.arrays["indices"].size:  # nothing but the dense part
         for name in measured:
             results[name]["gflops"] = case.flops / results[name]["median_seconds"] / 1e9
@@ -246,9 +249,9 @@ def require_right(answer: dict[str, Any], ours: Sequence[dict[str, Any]]) -> Non
             raise SideError(f"wrong result: mean {theirs:.6g}, ours {mine:.6g}")
 
 
-def summary(calls: Sequence[dict[str, Any]], first_timed: int, ours_seconds: Sequence[float] | None) -> dict[str, Any]:
-    """Returns what is reported of one side's calls."""
-    timed = calls[first_timed:]
+def summary(calls: Sequence[dict[str, Any]], ours_seconds: Sequence[float] | None) -> dict[str, Any]:
+    """Returns what is reported of one side's calls, the very first and the timed ones."""
+    timed = calls[1:]
     seconds = [call["seconds"] for call in timed]
     peaks = [call["peak_bytes"] for call in timed if call["peak_bytes"] is not None]
     result: dict[str, Any] = {

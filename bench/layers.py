@@ -155,8 +155,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=ROWS, help="of the linear case")
     parser.add_argument("--sides", nargs="+", default=list(DEFAULT_SIDES), metavar="SIDE",
                         help=f"of {', '.join(DEFAULT_SIDES)}")  # fmt: skip
-    parser.add_argument("--samples", type=int, default=7, help="timed calls of each side, 5 at least for a result")
-    parser.add_argument("--warmup", type=int, default=1, help="calls between the first and the timed ones")
+    parser.add_argument("--samples", type=int, default=5, help="timed calls of each side, 5 at least for a result")
+    parser.add_argument("--warmup", type=int, default=1, help="unseen calls right before each timed one")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of each side's process")
     parser.add_argument("--out", type=Path, help="where the JSON goes; bench/results by default")
     args = parser.parse_args(argv)
@@ -188,7 +188,7 @@ def main() -> None:
     run |= {"sides": args.sides, "cases": {}}
     torch.set_num_threads(args.threads)
 
-    turns = 1 + args.warmup + args.samples
+    turns = 1 + args.samples
     offered = {name: sum(name in side_of(side).cases for side in {OURS, *args.sides}) for name in args.cases}
     done = 0
     with tqdm(total=turns * sum(offered.values()), unit="call") as bar:

@@ -288,9 +288,11 @@ class Worker:
         self.run, self.path = built if isinstance(built, tuple) else (built, lambda: None)
         return {"versions": versions(), "threads": torch.get_num_threads()}
 
-    def call(self, whole: bool) -> dict[str, Any]:
-        """Runs once. ``whole`` adds the mean of the whole output, to compare sides by."""
+    def call(self, warmup: int, whole: bool) -> dict[str, Any]:
+        """Runs ``warmup`` times unseen, then once. ``whole`` adds the mean of the whole output, to compare sides by."""
         x = load_tensor(self.folder, "x")
+        for _ in range(warmup):
+            self.run(x)
         before = resident_bytes("VmRSS") if reset_peak() else None
         cpu = time.process_time()
         start = time.perf_counter()

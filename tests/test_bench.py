@@ -45,7 +45,7 @@ def test_sides_agree_with_the_reference(bench: SimpleNamespace, name: str, tmp_p
             if name in bench.sides.side_of(side).cases:
                 worker = bench.sides.Worker(side)
                 worker.load(str(tmp_path), name)
-                answer = worker.call(whole=True)
+                answer = worker.call(warmup=1, whole=True)
                 assert answer["error"] < 2e-6, side
                 assert answer["path"] == ("native" if side == "frontgi" else None)
 
