@@ -2,12 +2,13 @@
 # Everything happens in $(VENV), made here; nothing else on the machine is touched.
 PYTHON ?= python3
 VENV ?= .venv
+PEERS := .venv-dgl
 BUILD ?= build
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 
-.PHONY: demo test build lint format types ctest sanitize clean
+.PHONY: demo test build lint format types ctest sanitize peers bench clean
 
 demo: $(VENV)/.demo ## Build, then the main job on a real graph.
 	$(BIN)/python examples/demo.py
@@ -63,5 +64,18 @@ sanitize:
 	cmake --build $(BUILD)/sanitize
 	ctest --test-dir $(BUILD)/sanitize --output-on-failure
 
+peers: $(PEERS)/.installed ## DGL, in an environment of its own, for bench/.
+
+# torch asks for a newer setuptools than DGL; DGL's GraphBolt exists for older torch only and is stood in for.
+$(PEERS)/.installed:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 numpy scipy networkx requests tqdm \
+	  psutil pandas pyyaml pydantic packaging 'setuptools<81'
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps dgl==2.1.0
+	touch $@
+
+bench: $(VENV)/.test peers ## Ours beside DGL, PyG and torch; about 40 minutes.
+	$(BIN)/python bench/layers.py
+
 clean:
-	rm -rf $(BUILD) $(VENV) frontgi_pyg/_C*.so *.egg-info
+	rm -rf $(BUILD) $(VENV) $(PEERS) frontgi_pyg/_C*.so *.egg-info

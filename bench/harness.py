@@ -3,8 +3,8 @@
 
 Idea: machines are shared and drift, so nothing is timed alone. Every side (see ``sides.py``) is a process of its own,
 kept alive and called in turn: A, B, C, A, B, C, …; ratios are taken within a round. In its turn a side is called unseen
-first, at once followed by the call that counts. A side's environment, allocator and
-thread pool are its own; the arrays are the same, through memory maps.
+first, at once followed by the call that counts. A side's environment, allocator and thread pool are its own; the arrays
+are the same, through memory maps.
 
 Invariant: no time is reported of a call whose output was not checked. Each call's checked rows are compared with a
 float64 reference, and the mean of each side's whole output with ours. A side that is absent, crashes, would not fit the

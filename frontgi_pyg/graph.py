@@ -354,13 +354,17 @@ def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Calla
     whose changes cannot be seen (inference tensors) or whose result carries gradients, nor while compiling or inside
     a ``torch.func`` transform, whose tensors are not valid outside.
     """
-    if torch.compiler.is_compiling() or _in_transform() or tensor.requires_grad or tensor.is_inference():
+    if torch.compiler.is_compiling() or _in_transform() or tensor.requires_grad:
         return build()
-    entries: dict[Any, tuple[int, Value]] | None = memory.get(tensor)
+    # An EdgeIndex and the tensor that it wraps do not see what is written to the other.
+    plain = _plain(tensor)
+    if tensor.is_inference() or plain.is_inference():
+        return build()
+    entries: dict[Any, tuple[tuple[int, int], Value]] | None = memory.get(tensor)
     if entries is None:
         entries = {}
         memory[tensor] = entries
-    version = tensor._version
+    version = tensor._version, plain._version
     found = entries.get(key)
     if found is not None and found[0] == version:
         return found[1]
@@ -379,7 +383,6 @@ _graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was ma
 
 def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -> Graph:
     """Returns the :class:`Graph` of a plain ``edge_index``, converted at its first use and remembered weakly."""
-    edge_index = _plain(edge_index)  # an EdgeIndex does not see what is written to the tensor that it wraps
     return remember(
         _graphs,
         edge_index,

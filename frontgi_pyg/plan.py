@@ -147,7 +147,7 @@ def plan(
     ).tolist()
     numerics = Numerics(
         order_for(width, width if out_width is None else out_width),
-        "packed panels, no blocking over k",
+        "packed panels, k summed in blocks of 256",
         "float64" if dtype == torch.float64 else "float32",
     )
     degree = graph.num_edges / graph.num_dst_nodes if graph.num_dst_nodes else 0.0

@@ -18,7 +18,9 @@ CSRC = ROOT / "csrc"
 BELOW_OPS = {"plan", "graph", "topology", "library", "config"}
 MAY_IMPORT = {
     "config": set(),
-    "topology": {"config"},
+    "affinity": set(),
+    "topology": {"affinity", "config"},
+    "pinning": {"topology", "affinity"},
     "library": {"topology", "config"},
     "graph": {"library", "config"},
     "plan": {"graph", "topology", "library", "config"},
@@ -30,7 +32,7 @@ MAY_IMPORT = {
     "sampler": {"store", "ops", *BELOW_OPS},
     "loader": {"sampler", "store", "ops", *BELOW_OPS},
     "cli": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", *BELOW_OPS},
-    "": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", *BELOW_OPS},
+    "": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", "pinning", *BELOW_OPS},
 }
 
 # What each folder of csrc may include of the others, beside itself; "" is library.cpp.

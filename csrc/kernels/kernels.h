@@ -4,9 +4,9 @@
 // A kernel knows neither torch nor threads nor schedules. It is given raw pointers, row strides in elements and
 // a range of rows; the caller (csrc/run) has validated everything and owns all memory. Nothing is allocated here.
 //
-// Invariant: an output element is a function of its own row alone, summed over the row's edges in CSR order (over
-// k in ascending order for the GEMM) by one chain of operations. How rows and columns are cut into calls therefore
-// changes no bit.
+// Invariant: an output element is a function of its own row alone, summed over the row's edges in CSR order (for the
+// GEMM over k, in fixed blocks) by one chain of operations. How rows and columns are cut into calls therefore changes
+// no bit.
 #pragma once
 
 #include <cstddef>
@@ -65,10 +65,10 @@ struct EdgeDotArgs {
 };
 
 // The pieces of a row-blocked GEMM, C[m, n] = act(sum_k A[m, k] B[n, k] + bias[n]), in the manner of BLIS
-// (van Zee and van de Geijn, 2015), without blocking over k: a row of C depends on its own row of A alone, at any
-// height. B is packed once into panels [n / panel][k][panel]; a worker packs a tile of A into panels of
-// `tile_rows` rows, each cut in blocks of `k_block` columns at a fixed row stride, so that rows 4 KiB apart do not
-// fall into one cache set.
+// (van Zee and van de Geijn, 2015), but with the whole of k in one micro-kernel call: C is written once, and a row of C
+// depends on its own row of A alone, at any height. B is packed once into panels [n / panel][k][panel]; a worker packs
+// a tile of A into panels of `tile_rows` rows, each cut in blocks of `k_block` columns at a fixed row stride, so that
+// rows 4 KiB apart do not fall into one cache set.
 struct GemmShape {
   int64_t k = 0;
   int64_t n = 0;

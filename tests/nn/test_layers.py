@@ -390,6 +390,60 @@ def test_written_edge_index_is_read_again(name: str) -> None:
 
 
 @layers
+def test_written_edge_index_class_is_read_again(name: str) -> None:
+    pair, x = default_twins(name, 16, 8), features(60, 16)
+    edges = EdgeIndex(random_edges(60).index)
+    before = pair.ours(x, edges)
+    edges.fill_(7)
+    found = pair.ours(x, edges)
+    assert not torch.equal(found, before)
+    assert torch.equal(found, pair.ours(x, edges.as_tensor()))
+
+
+@layers
+@pytest.mark.parametrize("kind", ["SparseTensor", "csr", "coalesced coo"])
+def test_written_values_are_read_again(name: str, kind: str) -> None:
+    pair, x, edges = default_twins(name, 16, 8), features(60, 16), random_edges(60, weighted=True)
+    _, given, _ = adjacency(kind, edges, edges.weight)
+    values = given.storage.value() if kind == "SparseTensor" else given.values()
+    before = pair.ours(x, given)
+    values.pow_(3)
+    expected = pair.theirs(x, given)
+    assert_near("out", pair.ours(x, given), expected)
+    ignored = kind == "SparseTensor" and name in ("SAGEConv", "GINConv")
+    assert torch.equal(pair.ours(x, given), before) == ignored
+
+
+@pytest.mark.parametrize("name", ["GCNConv", "SGConv"])
+@pytest.mark.parametrize("kind", ["edge_index", "Graph of edge_index"])
+def test_written_weights_are_read_again(name: str, kind: str) -> None:
+    pair, x, edges = default_twins(name, 16, 8), features(60, 16), random_edges(60, weighted=True)
+    theirs, ours, weight = adjacency(kind, edges, edges.weight)
+    before = pair.ours(x, ours, weight)
+    weight.pow_(3)
+    found = pair.ours(x, ours, weight)
+    assert_near("out", found, pair.theirs(x, theirs, weight))
+    assert not torch.equal(found, before)
+
+
+@layers
+def test_sparse_tensors_that_share_their_columns(name: str) -> None:
+    torch_sparse = pytest.importorskip("torch_sparse")
+    pair, x, columns = default_twins(name, 16, 8), features(4, 16), torch.tensor([1, 2, 3])
+    for rows in ([0, 1, 2], [0, 0, 3]):
+        adj_t = torch_sparse.SparseTensor(row=torch.tensor(rows), col=columns, sparse_sizes=(4, 4))
+        assert_near("out", pair.ours(x, adj_t), pair.theirs(x, adj_t))
+
+
+@layers
+def test_one_edge_index_for_graphs_of_several_sizes(name: str) -> None:
+    pair, index = default_twins(name, 16, 8), Edges.of([(0, 1), (1, 2), (2, 0)], 3).index
+    for num_nodes in (3, 5, 4, 3):
+        x = features(num_nodes, 16)
+        assert_near("out", pair.ours(x, index), pair.theirs(x, index))
+
+
+@layers
 def test_trained_after_inference_mode(name: str) -> None:
     """What inference mode left behind must not get in the way of a backward pass."""
     pair = default_twins(name, 16, 8)
