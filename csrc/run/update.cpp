@@ -255,18 +255,19 @@ void weight_grad(const WeightGradArgs& args, Executor& executor) {
 template <class A>
 void column_sum(const A* g, int64_t g_stride, int64_t rows, int64_t n, A* out, Executor& executor) {
   const int64_t chunks = chunk_count(rows);
-  std::vector<A> sums(static_cast<size_t>(chunks * n), A(0));
+  // In double: a long column summed in float was measured up to 29 times less accurate than torch's.
+  std::vector<double> sums(static_cast<size_t>(chunks * n), 0.0);
   WorkQueues queue = WorkQueues::even(chunks, 1);
   executor.run(std::min(chunks, executor.max_workers()), [&](int64_t) {
     queue.drain(0, [&](int64_t, int64_t chunk) {
-      A* to = sums.data() + chunk * n;
+      double* to = sums.data() + chunk * n;
       for (int64_t row = rows * chunk / chunks; row < rows * (chunk + 1) / chunks; ++row) {
-        for (int64_t i = 0; i < n; ++i) to[i] += g[row * g_stride + i];
+        for (int64_t i = 0; i < n; ++i) to[i] += static_cast<double>(g[row * g_stride + i]);
       }
     });
   });
   add_chunks(sums.data(), chunks, n, executor);
-  std::copy_n(sums.data(), n, out);
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<A>(sums[static_cast<size_t>(i)]);
 }
 
 }  // namespace
