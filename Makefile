@@ -23,22 +23,31 @@ $(VENV)/.torch: constraints.txt
 	$(PIP) torch==2.13.0 torch_geometric numpy ninja setuptools wheel
 	touch $@
 
-$(VENV)/.built: $(VENV)/.torch setup.py pyproject.toml $(SOURCES)
+$(VENV)/.installed: $(VENV)/.torch setup.py pyproject.toml
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.built
-	$(PIP) --no-build-isolation --editable '.[demo]'
+# Compiles what changed since; nothing right after an installation.
+$(VENV)/.built: $(VENV)/.installed $(SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
-$(VENV)/.test: $(VENV)/.built
+# The packages of an extra, as pyproject.toml lists them, without building the library again for it.
+$(VENV)/%.txt: $(VENV)/.installed
+	$(BIN)/python -c "from importlib.metadata import requires; \
+	  print(*(r.split(';')[0] for r in requires('frontgi_pyg') if 'extra == \"$*\"' in r), sep='\n')" > $@
+
+$(VENV)/.demo: $(VENV)/.built $(VENV)/demo.txt
+	$(PIP) --requirement $(VENV)/demo.txt
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo $(VENV)/sparse.txt $(VENV)/test.txt
 	@echo "torch_scatter and torch_sparse are compiled from source once: about ten minutes on two cores."
-	$(PIP) --no-build-isolation torch_scatter torch_sparse
-	$(PIP) --no-build-isolation --editable '.[test,demo]'
+	$(PIP) --no-build-isolation --requirement $(VENV)/sparse.txt --requirement $(VENV)/test.txt
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(PIP) --no-build-isolation --editable '.[dev]'
+$(VENV)/.dev: $(VENV)/dev.txt
+	$(PIP) --requirement $(VENV)/dev.txt
 	touch $@
 
 lint: $(VENV)/.dev
