@@ -27,9 +27,9 @@ $(VENV)/.installed: $(VENV)/.torch setup.py pyproject.toml
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-# Compiles what changed since; nothing right after an installation.
+# Compiles what changed since it was installed.
 $(VENV)/.built: $(VENV)/.installed $(SOURCES)
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	@test -z "$$(find csrc -newer frontgi_pyg/_C.so)" || $(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
 # The packages of an extra, as pyproject.toml lists them, without building the library again for it.

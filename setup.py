@@ -8,7 +8,6 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 ROOT = Path(__file__).parent
 TORCH_2_11 = "0x020b000000000000"  # the oldest torch whose stable ABI has all that is used
-PYTHON_3_10 = "0x030a0000"
 
 sources = sorted(
     str(path.relative_to(ROOT))
@@ -35,7 +34,6 @@ setup(
                 "-Wall",
                 "-Wextra",
                 f"-DTORCH_TARGET_VERSION={TORCH_2_11}",
-                f"-DPy_LIMITED_API={PYTHON_3_10}",
             ],
         )
     ],
