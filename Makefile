@@ -83,7 +83,7 @@ $(PEERS)/.installed:
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps dgl==2.1.0
 	touch $@
 
-bench: $(VENV)/.test peers ## Ours beside DGL, PyG and torch; about 40 minutes.
+bench: $(VENV)/.test peers ## Ours beside DGL, PyG and torch; takes long.
 	$(BIN)/python bench/layers.py
 
 clean:
