@@ -5,7 +5,8 @@ Layout: row ``v`` of the CSR lists the sources aggregated into node ``v``, colum
 their given order; ``rowptr`` is int64, ``col`` and ``perm`` are int32 where all indices fit. ``perm[p]`` is the given
 position of the edge stored at ``p``. Multiplicity is kept.
 
-Invariant: a :class:`Graph` was checked when it was made; its tensors are not to be written to.
+Invariant: a :class:`Graph` was checked when it was made, and its tensors were not written to since: the kernels trust
+them. A write that torch can see is refused at the next use (:meth:`Graph.require_unwritten`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from frontgi_pyg.library import fake_kernel
+from frontgi_pyg.memory import in_transform, plain, remember
 
 Origin = Literal["edge_index", "sparse_tensor", "torch_sparse"]
 Loops = Literal["none", "add", "replace", "remain"]
@@ -47,7 +49,8 @@ class DegreeStats:
 class Graph:
     r"""A graph in CSR form, accepted by every layer in the place of ``edge_index``.
 
-    Make one with :meth:`from_edge_index`, :meth:`from_sparse` or :meth:`from_csr`.
+    Make one with :meth:`from_edge_index`, :meth:`from_sparse` or :meth:`from_csr`. The constructor takes what is
+    already in this form, and checks that it is; the tensors are shared, and not to be written to afterwards.
 
     Args:
         rowptr: int64 ``[num_dst_nodes + 1]``.
@@ -57,6 +60,12 @@ class Graph:
         edge_weight: ``[num_edges]``, in the *given* order.
         origin: The kind of adjacency it was made from. PyG's layers treat self-loops and edge weights of each kind
             in a way of its own, and ours treat a graph like its origin.
+
+    Raises:
+        TypeError: If an argument is not a tensor of the dtype named.
+        ValueError: If a shape or device is wrong, ``rowptr`` does not start at 0, falls or does not end at the number
+            of edges, or columns fall within a row.
+        IndexError: If a column is outside ``[0, num_src_nodes)`` or a position outside ``[0, num_edges)``.
 
     Example:
         >>> import torch
@@ -74,6 +83,8 @@ class Graph:
         perm: Tensor | None = None,
         edge_weight: Tensor | None = None,
         origin: Origin = "edge_index",
+        *,
+        _checked: bool = False,
     ) -> None:
         self.rowptr = rowptr
         self.col = col
@@ -83,6 +94,9 @@ class Graph:
         self._num_src_nodes = num_src_nodes
         self._once: dict[Any, Any] = {}  # of the structure alone: shared with every weighting of it
         self._by_weight: WeakIdKeyDictionary | None = None
+        if not _checked:
+            self._check()
+        self._versions = self._written()
 
     # Construction ---------------------------------------------------------------------------------
 
@@ -109,9 +123,7 @@ class Graph:
             TypeError: If ``edge_index`` is not a tensor of int32 or int64.
             IndexError: If an index is negative or not below the number of nodes.
         """
-        if not isinstance(edge_index, Tensor) or edge_index.dtype not in (torch.int32, torch.int64):
-            got = edge_index.dtype if isinstance(edge_index, Tensor) else type(edge_index).__name__
-            raise TypeError(f"Graph: 'edge_index' must be an int32 or int64 tensor (got {got})")
+        _require_indices(edge_index=edge_index)
         if edge_index.dim() != 2 or edge_index.size(0) != 2:
             raise ValueError(f"Graph: 'edge_index' must be [2, num_edges] (got {list(edge_index.shape)})")
         num_edges = edge_index.size(1)
@@ -123,11 +135,11 @@ class Graph:
         if num_nodes is None:
             num_nodes = _num_nodes(edge_index, flow)
         num_src, num_dst = (num_nodes, num_nodes) if not isinstance(num_nodes, tuple) else num_nodes
-        edge_index = _plain(edge_index).long()
+        edge_index = plain(edge_index).long()
         source, target = (0, 1) if flow == "source_to_target" else (1, 0)
         rowptr, col, perm = torch.ops.frontgi.coo_to_csr(edge_index[target], edge_index[source], num_dst, num_src)
         square = not isinstance(num_nodes, tuple)
-        return cls(rowptr, col, None if square else num_src, perm, edge_weight)
+        return cls(rowptr, col, None if square else num_src, perm, edge_weight, _checked=True)
 
     @classmethod
     def from_csr(
@@ -154,10 +166,7 @@ class Graph:
                 device is wrong.
             IndexError: If a column is outside ``[0, num_src_nodes)``.
         """
-        for name, index in (("rowptr", rowptr), ("col", col)):
-            if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64):
-                got = index.dtype if isinstance(index, Tensor) else type(index).__name__
-                raise TypeError(f"Graph: '{name}' must be an int32 or int64 tensor (got {got})")
+        _require_indices(rowptr=rowptr, col=col)
         _require_cpu(rowptr=rowptr, col=col, edge_weight=edge_weight)
         rowptr, col = rowptr.long(), col.contiguous()
         square = num_src_nodes is None
@@ -172,7 +181,7 @@ class Graph:
             )
         if col.dtype == torch.int64 and max(num_src, col.numel()) <= torch.iinfo(torch.int32).max:
             col = col.int()
-        return cls(rowptr, col, None if square else num_src, perm, edge_weight, origin)
+        return cls(rowptr, col, None if square else num_src, perm, edge_weight, origin, _checked=True)
 
     @classmethod
     def from_sparse(cls, adj_t: Any) -> Graph:
@@ -253,12 +262,14 @@ class Graph:
 
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns ``(rowptr, col, perm)`` by source, ``perm`` holding positions in this CSR; computed once."""
+        self.require_unwritten()
         return self._structural("transposed", lambda: transpose(self.rowptr, self.col, self.num_src_nodes))
 
     def weighted(self, edge_weight: Tensor | None) -> Graph:
         """Returns this graph with other edge weights, ``[num_edges]`` in the given order; the structure is shared."""
-        other = Graph(self.rowptr, self.col, self._num_src_nodes, self.perm, edge_weight, self.origin)
+        other = Graph(self.rowptr, self.col, self._num_src_nodes, self.perm, edge_weight, self.origin, _checked=True)
         other._once = self._once
+        other._versions = self._versions
         return other
 
     def t(self) -> Graph:
@@ -266,7 +277,7 @@ class Graph:
         rowptr, col, positions = self.transposed()
         perm = positions if self.perm is None else self.perm[positions]
         num_src_nodes = None if self._num_src_nodes is None else self.num_dst_nodes
-        return Graph(rowptr, col, num_src_nodes, perm, self.edge_weight, self.origin)
+        return Graph(rowptr, col, num_src_nodes, perm, self.edge_weight, self.origin, _checked=True)
 
     def csr_weight(self, edge_weight: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         """Returns edge weights (the graph's own if :obj:`None`) in ``dtype`` and in the order of the CSR."""
@@ -302,6 +313,7 @@ class Graph:
             inv_sqrt, self_scale = torch.ops.frontgi.gcn_norm(self.rowptr, self.col, weight, fill, loops, wide, True)
             return inv_sqrt, self_scale
 
+        self.require_unwritten()
         key = ("gcn_norm", loops, fill, dtype)
         if edge_weight is None:
             edge_weight = self.edge_weight
@@ -326,7 +338,7 @@ class Graph:
         return remember(self._by_weight, weight, key, build)
 
     def _structural(self, key: Any, build: Callable[[], Value]) -> Value:
-        if torch.compiler.is_compiling() or _in_transform():
+        if torch.compiler.is_compiling() or in_transform():
             return build()
         if key not in self._once:
             with torch.inference_mode(False):  # it may be saved for a backward pass later
@@ -342,77 +354,43 @@ class Graph:
         self.__dict__.update(state)
         self._once = {}
         self._by_weight = None
+        self._check()
+        self._versions = self._written()
 
+    # What the kernels trust -----------------------------------------------------------------------
 
-# Memory of what was derived from a tensor ---------------------------------------------------------
+    def require_unwritten(self) -> None:
+        """Raises :class:`ValueError` if ``rowptr``, ``col`` or ``perm`` was written to since the graph was made.
 
+        Seen by torch's version counters: a write through NumPy, or to inference tensors, goes unseen.
+        """
+        if torch.compiler.is_compiling() or self._versions is None or self._written() == self._versions:
+            return
+        raise ValueError(f"Graph: {self} was written to after it was made: make a new one of the changed tensors")
 
-def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Callable[[], Value]) -> Value:
-    """Returns ``build()``, or what it gave the last time for this very tensor, unwritten since, and ``key``.
+    def _written(self) -> tuple[int, ...] | None:
+        stored = (self.rowptr, self.col) if self.perm is None else (self.rowptr, self.col, self.perm)
+        if torch.compiler.is_compiling() or not all(isinstance(t, Tensor) for t in stored):
+            return None
+        return tuple(-1 if t.is_inference() else t._version for t in stored)
 
-    The memory is weak and goes by identity and version counter, never by address. Nothing is remembered of tensors
-    whose changes cannot be seen (inference tensors) or whose result carries gradients, nor while compiling or inside
-    a ``torch.func`` transform, whose tensors are not valid outside.
-    """
-    if torch.compiler.is_compiling() or _in_transform() or tensor.requires_grad:
-        return build()
-    # An EdgeIndex and the tensor that it wraps do not see what is written to the other.
-    plain = _plain(tensor)
-    if tensor.is_inference() or plain.is_inference():
-        return build()
-    entries: dict[Any, tuple[tuple[int, int], Value]] | None = memory.get(tensor)
-    if entries is None:
-        entries = {}
-        memory[tensor] = entries
-    version = tensor._version, plain._version
-    found = entries.get(key)
-    if found is not None and found[0] == version:
-        return found[1]
-    with torch.inference_mode(False):  # what is remembered may be saved for a backward pass later
-        value = build()
-    entries[key] = (version, value)
-    return value
-
-
-def _in_transform() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-_graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was made of it
-
-
-def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -> Graph:
-    """Returns the :class:`Graph` of a plain ``edge_index``, converted at its first use and remembered weakly."""
-    return remember(
-        _graphs,
-        edge_index,
-        (num_nodes, flow),
-        lambda: Graph.from_edge_index(edge_index, num_nodes, flow=flow),
-    )
-
-
-def graph_of_sparse(adj_t: Any) -> Graph:
-    """Returns the :class:`Graph` of a sparse adjacency, its structure remembered weakly, its values as they are now."""
-    if isinstance(adj_t, Tensor):
-
-        def convert() -> Graph:
-            graph = Graph.from_sparse(adj_t.coalesce() if adj_t.layout == torch.sparse_coo else adj_t)  # as PyG does
-            # The values are a view of the matrix, and a memory that holds its own key never lets go of it.
-            return graph if graph.edge_weight is None else graph.weighted(graph.edge_weight.clone())
-
-        return remember(_graphs, adj_t, "sparse", convert)
-    # SparseTensor: its columns and row pointers are what lives as long as the structure does.
-    with torch.inference_mode(False):  # torch_sparse keeps the row pointers that it computes here
-        rowptr = adj_t.storage.rowptr()
-    by_rowptr = remember(_graphs, adj_t.storage.col(), "rowptr", WeakIdKeyDictionary)
-    structure = remember(
-        by_rowptr,
-        rowptr,
-        tuple(adj_t.sparse_sizes()),
-        lambda: Graph.from_sparse(adj_t.set_value(None)),
-    )
-    value = adj_t.storage.value()
-    return structure if value is None else structure.weighted(value)
+    def _check(self) -> None:
+        """Raises unless the tensors are what the class promises (one pass over them)."""
+        _require_indices(rowptr=self.rowptr, col=self.col, perm=self.perm)
+        _require_cpu(rowptr=self.rowptr, col=self.col, perm=self.perm, edge_weight=self.edge_weight)
+        torch.ops.frontgi.check_csr(self.rowptr, self.col, self.num_src_nodes)
+        per_edge = {"perm": self.perm, "edge_weight": self.edge_weight}
+        for name, values in per_edge.items():
+            if values is not None and tuple(values.shape) != (self.num_edges,):
+                raise ValueError(f"Graph: '{name}' must be [{self.num_edges}] (got {list(values.shape)})")
+        if not _columns_ascend(self.rowptr, self.col):
+            raise ValueError("Graph: columns must ascend within a row (Graph.from_csr sorts them)")
+        if self.perm is not None:
+            one_row = torch.tensor([0, self.num_edges], device="cpu")
+            try:
+                torch.ops.frontgi.check_csr(one_row, self.perm, self.num_edges)
+            except IndexError as error:
+                raise IndexError(str(error).replace("'col'", "'perm'")) from None
 
 
 # Small conversions --------------------------------------------------------------------------------
@@ -431,10 +409,11 @@ def transpose(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tenso
     return result
 
 
-def _plain(edge_index: Tensor) -> Tensor:
-    """Returns ``edge_index`` without its subclass (PyG's ``EdgeIndex``)."""
-    as_tensor = getattr(edge_index, "as_tensor", None)
-    return as_tensor() if as_tensor is not None else edge_index
+def _require_indices(**tensors: Any) -> None:
+    for name, t in tensors.items():
+        if t is not None and (not isinstance(t, Tensor) or t.dtype not in (torch.int32, torch.int64)):
+            got = t.dtype if isinstance(t, Tensor) else type(t).__name__
+            raise TypeError(f"Graph: '{name}' must be an int32 or int64 tensor (got {got})")
 
 
 def _require_cpu(**tensors: Tensor | None) -> None:
@@ -449,7 +428,7 @@ def _num_nodes(edge_index: Tensor, flow: Flow) -> int | tuple[int, int]:
         num_src, num_dst = size() if flow == "source_to_target" else reversed(size())
         if num_src is not None and num_dst is not None:
             return num_src if num_src == num_dst else (num_src, num_dst)
-    return int(_plain(edge_index).max()) + 1 if edge_index.numel() > 0 else 0
+    return int(plain(edge_index).max()) + 1 if edge_index.numel() > 0 else 0
 
 
 def _columns_ascend(rowptr: Tensor, col: Tensor) -> bool:
@@ -537,7 +516,10 @@ def _flatten_with_keys(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
 
 def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Graph:
     rowptr, col, perm, edge_weight = leaves
-    return Graph(rowptr, col, context[0], perm, edge_weight, context[1])
+    # While tracing, leaves may be fake, wrapped, or no tensors at all.
+    real = all(leaf is None or type(leaf) is Tensor for leaf in leaves)
+    checked = not real or in_transform() or torch.compiler.is_compiling()
+    return Graph(rowptr, col, context[0], perm, edge_weight, context[1], _checked=checked)
 
 
 torch.utils._pytree.register_pytree_node(

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from frontgi_pyg import Graph
+from frontgi_pyg import graph as graph_module
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +55,20 @@ def run_python(tmp_path: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def conversions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows with every conversion, by its name."""
+    done: list[str] = []
+    for name in ("from_edge_index", "from_csr", "from_sparse"):
+        original = getattr(Graph, name).__func__
+
+        def counted(cls: type[Graph], *args: Any, _call: Any = original, _name: str = name, **kwargs: Any) -> Graph:
+            done.append(_name)
+            return _call(cls, *args, **kwargs)
+
+        monkeypatch.setattr(Graph, name, classmethod(counted))
+    transpose = graph_module.transpose
+    monkeypatch.setattr(graph_module, "transpose", lambda *args: done.append("transpose") or transpose(*args))
+    return done

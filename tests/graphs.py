@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch_geometric.typing import SparseTensor
 
 from frontgi_pyg import Graph
 
@@ -104,3 +106,31 @@ def power_law(num_nodes: int, num_edges: int, hub_degree: int, seed: int = 0) ->
     nodes = torch.arange(0, num_nodes, 7)
     index = torch.cat([torch.stack([source, target]), hub, torch.stack([nodes, nodes])], 1)
     return Edges(index[:, torch.randperm(index.size(1), generator=generator)], num_nodes, num_nodes)
+
+
+def sparse_forms(e: Edges, weight: Tensor) -> dict[str, Any]:
+    """The transposed adjacency in every form PyG takes; entries that are given twice stay so only where they can."""
+    source, target = e.index.long()
+    size = (e.num_dst, e.num_src)
+    uncoalesced = torch.sparse_coo_tensor(torch.stack([target, source]), weight, size, check_invariants=True)
+    coalesced = uncoalesced.coalesce()
+    row, col = coalesced.indices()
+    narrow = coalesced.to_sparse_csr()
+    return {
+        "uncoalesced COO": uncoalesced,
+        "COO": coalesced,
+        "CSR": narrow,
+        "CSC": coalesced.to_sparse_csc(),
+        "CSR int32": torch.sparse_csr_tensor(
+            narrow.crow_indices().int(), narrow.col_indices().int(), narrow.values(), size, check_invariants=True
+        ),
+        "CSC int32": torch.sparse_csc_tensor(
+            coalesced.to_sparse_csc().ccol_indices().int(),
+            coalesced.to_sparse_csc().row_indices().int(),
+            coalesced.to_sparse_csc().values(),
+            size,
+            check_invariants=True,
+        ),
+        "SparseTensor": SparseTensor(row=target, col=source, value=weight, sparse_sizes=size),
+        "SparseTensor without values": SparseTensor(row=row, col=col, sparse_sizes=size),
+    }

@@ -24,11 +24,9 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import index_sort
 
 from frontgi_pyg import DegreeStats, Graph, ops
-from frontgi_pyg import graph as graph_module
-from frontgi_pyg.graph import graph_of, graph_of_sparse, remember
 
 from . import reference
-from .graphs import MESSY, ODD, Edges, edges
+from .graphs import MESSY, ODD, Edges, edges, sparse_forms
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -258,34 +256,6 @@ def test_bad_csr(error: type[Exception], message: str, arguments: tuple[Any, ...
         Graph.from_csr(*arguments)
 
 
-def sparse_forms(e: Edges, weight: Tensor) -> dict[str, Any]:
-    """The transposed adjacency in every form PyG takes; entries that are given twice stay so only where they can."""
-    source, target = e.index.long()
-    size = (e.num_dst, e.num_src)
-    uncoalesced = torch.sparse_coo_tensor(torch.stack([target, source]), weight, size, check_invariants=True)
-    coalesced = uncoalesced.coalesce()
-    row, col = coalesced.indices()
-    narrow = coalesced.to_sparse_csr()
-    return {
-        "uncoalesced COO": uncoalesced,
-        "COO": coalesced,
-        "CSR": narrow,
-        "CSC": coalesced.to_sparse_csc(),
-        "CSR int32": torch.sparse_csr_tensor(
-            narrow.crow_indices().int(), narrow.col_indices().int(), narrow.values(), size, check_invariants=True
-        ),
-        "CSC int32": torch.sparse_csc_tensor(
-            coalesced.to_sparse_csc().ccol_indices().int(),
-            coalesced.to_sparse_csc().row_indices().int(),
-            coalesced.to_sparse_csc().values(),
-            size,
-            check_invariants=True,
-        ),
-        "SparseTensor": SparseTensor(row=target, col=source, value=weight, sparse_sizes=size),
-        "SparseTensor without values": SparseTensor(row=row, col=col, sparse_sizes=size),
-    }
-
-
 @pytest.mark.parametrize(
     "name", ["messy", "no_edges", "bipartite", "bipartite_wide", "trailing_isolated", "no_sources"]
 )
@@ -438,23 +408,6 @@ def test_degrees_without_a_root() -> None:
 # What is computed once ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def conversions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows with every conversion, by its name."""
-    done: list[str] = []
-    for name in ("from_edge_index", "from_csr", "from_sparse"):
-        original = getattr(Graph, name).__func__
-
-        def counted(cls: type[Graph], *args: Any, _call: Any = original, _name: str = name, **kwargs: Any) -> Graph:
-            done.append(_name)
-            return _call(cls, *args, **kwargs)
-
-        monkeypatch.setattr(Graph, name, classmethod(counted))
-    transpose = graph_module.transpose
-    monkeypatch.setattr(graph_module, "transpose", lambda *args: done.append("transpose") or transpose(*args))
-    return done
-
-
 def test_the_transpose_is_made_once(conversions: list[str]) -> None:
     graph = MESSY.graph()
     weighted = graph.weighted(torch.rand(MESSY.num_edges))
@@ -523,145 +476,79 @@ def test_gradients_reach_the_weights_a_graph_brings() -> None:
     assert torch.allclose(weight.grad, x.sum(1)[MESSY.index[0]], atol=1e-6)
 
 
-# Plain tensors ------------------------------------------------------------------------------------
-
-
-def test_a_plain_edge_index_is_converted_once(conversions: list[str]) -> None:
-    index = MESSY.index.clone()
-    first = graph_of(index, 20, "source_to_target")
-    assert graph_of(index, 20, "source_to_target") is first
-    assert conversions == ["from_edge_index"]
-    assert graph_of(index, 21, "source_to_target").num_dst_nodes == 21
-    assert graph_of(index, 20, "target_to_source") is not first
-    assert graph_of(index, (20, 20), "source_to_target") is not first
-    assert graph_of(index, 20, "source_to_target") is first
-    assert conversions == ["from_edge_index"] * 4
-
-
-def test_an_edge_index_written_to_is_converted_again(conversions: list[str]) -> None:
-    index = torch.tensor([[0, 1], [1, 2]])
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 0, 1, 2]
-    index[1, 0] = 0
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 1, 1, 2]
-    index.copy_(torch.tensor([[0, 0], [0, 0]]))
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 2, 2, 2]
-    index.t()[0, 1] = 2  # through a view
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 1, 1, 2]
-    assert conversions == ["from_edge_index"] * 4
-
-
-def test_an_edge_index_of_pyg_written_to_is_converted_again(conversions: list[str]) -> None:
-    plain = torch.tensor([[0, 1], [1, 2]])
-    index = EdgeIndex(plain)
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 0, 1, 2]
-    assert graph_of(index, 3, "source_to_target") is graph_of(index, 3, "source_to_target")
-    plain[1, 0] = 0
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 1, 1, 2]
-    index[1, 0] = 2
-    assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 0, 0, 2]
-    assert conversions == ["from_edge_index"] * 3
-
-
-def test_an_equal_edge_index_at_the_same_address_is_converted_anew(conversions: list[str]) -> None:
-    index = torch.tensor([[0, 1], [1, 2]])
-    first = graph_of(index, 3, "source_to_target")
-    assert graph_of(index[:], 3, "source_to_target") is not first
-    assert graph_of(index.clone(), 3, "source_to_target") is not first
-    seen = set()
-    for i in range(200):  # memory is used again at once; what was made of it before must not be
-        index = torch.tensor([[i % 3], [(i + 1) % 3]])
-        seen.add(index.data_ptr())
-        assert graph_of(index, 3, "source_to_target").edge_index().tolist() == index.tolist()
-        del index
-    assert len(seen) < 200
-    assert len(conversions) == 203
-
-
-def test_memory_of_plain_tensors_is_weak() -> None:
-    gc.collect()
-    before = len(graph_module._graphs)
-    index = torch.tensor([[0, 1], [1, 2]])
-    made = weakref.ref(graph_of(index, 3, "source_to_target"))
-    assert len(graph_module._graphs) == before + 1
-    assert made() is not None
-    del index
-    gc.collect()
-    assert made() is None
-    assert len(graph_module._graphs) == before
+# What the kernels trust --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "form", ["uncoalesced COO", "COO", "CSR", "CSC", "SparseTensor", "SparseTensor without values"]
+    ("error", "message", "arguments"),
+    [
+        (TypeError, r"'rowptr' must be an int32 or int64 tensor \(got torch.float32\)", {"rowptr": torch.ones(3)}),
+        (TypeError, r"'perm' must be an int32 or int64 tensor \(got list\)", {"perm": [0, 1]}),
+        (ValueError, r"'rowptr' must be int64", {"rowptr": torch.tensor([0, 2, 2], dtype=torch.int32)}),
+        (ValueError, r"'rowptr' must never fall", {"rowptr": torch.tensor([0, 3, 2])}),
+        (ValueError, r"'rowptr' must end at the number of edges, 2 \(got 9\)", {"rowptr": torch.tensor([0, 2, 9])}),
+        (ValueError, r"'col' must be on the CPU", {"col": torch.tensor([0, 1], device="meta")}),
+        (IndexError, r"'col' must be in \[0, 2\) \(got 7 at position 1\)", {"col": torch.tensor([0, 7])}),
+        (IndexError, r"'col' must be in \[0, 1\)", {"num_src_nodes": 1}),
+        (ValueError, r"columns must ascend within a row", {"col": torch.tensor([1, 0])}),
+        (ValueError, r"'perm' must be \[2\] \(got \[1\]\)", {"perm": torch.tensor([0])}),
+        (IndexError, r"'perm' must be in \[0, 2\) \(got -1 at position 1", {"perm": torch.tensor([0, -1])}),
+        (ValueError, r"'edge_weight' must be \[2\] \(got \[2, 1\]\)", {"edge_weight": torch.ones(2, 1)}),
+    ],
 )
-def test_memory_of_sparse_matrices_is_weak(form: str, conversions: list[str]) -> None:
-    gc.collect()
-    before = len(graph_module._graphs)
-    adj_t = sparse_forms(MESSY, torch.rand(MESSY.num_edges))[form]
-    first = graph_of_sparse(adj_t)
-    count = len(conversions)
-    again = graph_of_sparse(adj_t)
-    assert len(conversions) == count
-    assert again.rowptr is first.rowptr
-    assert again._once is first._once
-    made = weakref.ref(first.col)
-    del adj_t, first, again
-    gc.collect()
-    assert made() is None
-    assert len(graph_module._graphs) == before
+def test_a_malformed_graph_cannot_be_made(error: type[Exception], message: str, arguments: dict[str, Any]) -> None:
+    """By the constructor, by unpickling, or of a pytree's leaves."""
+    right = {"rowptr": torch.tensor([0, 2, 2]), "col": torch.tensor([0, 1])}
+    with pytest.raises(error, match=f"^Graph: {message}"):
+        Graph(**{**right, **arguments})
+
+    names = {"num_src_nodes": "_num_src_nodes"}
+    broken = Graph(**right)
+    for name, value in arguments.items():
+        setattr(broken, names.get(name, name), value)
+    if message != r"'col' must be on the CPU":  # copying such a tensor fails by itself
+        with pytest.raises(error, match=f"^Graph: {message}"):
+            pickle.loads(pickle.dumps(broken))
+    leaves, spec = _pytree.tree_flatten(broken)
+    if all(leaf is None or isinstance(leaf, Tensor) for leaf in leaves):
+        with pytest.raises(error, match=f"^Graph: {message}"):
+            _pytree.tree_unflatten(leaves, spec)
 
 
-@pytest.mark.parametrize("form", ["CSR", "CSC", "COO", "SparseTensor"])
-def test_values_of_a_sparse_matrix_are_read_as_they_are_now(form: str) -> None:
-    x = torch.randn(20, 3, dtype=torch.float64)
-    adj_t = sparse_forms(MESSY, torch.rand(MESSY.num_edges, dtype=torch.float64))[form]
-    before = ops.aggregate(graph_of_sparse(adj_t), x)
-    (adj_t.storage.value() if form == "SparseTensor" else adj_t.values()).mul_(2)
-    assert torch.allclose(ops.aggregate(graph_of_sparse(adj_t), x), 2 * before, rtol=1e-12)
+@pytest.mark.parametrize("written", ["rowptr", "col", "perm"])
+@pytest.mark.parametrize("use", ["aggregate", "conv", "gcn_norm", "transposed", "t"])
+def test_a_graph_written_to_is_refused(written: str, use: str) -> None:
+    """Else the kernels, which trust it, would read wherever the new values say."""
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2, 2], [1, 1, 0, 2]]), num_nodes=3)
+    x, weight = torch.ones(3, 2), torch.ones(2, 2)
+    uses: dict[str, Callable[[], Any]] = {
+        "aggregate": lambda: ops.aggregate(graph, x),
+        "conv": lambda: ops.conv(graph, x, weight),
+        "gcn_norm": lambda: graph.gcn_norm(None, "add", 1.0, torch.float32),
+        "transposed": graph.transposed,
+        "t": graph.t,
+    }
+    uses[use]()
+    getattr(graph, written)[1] = 1 << 30
+    with pytest.raises(ValueError, match=r"^Graph: Graph\(3 nodes, 4 edges\) was written to after it was made"):
+        uses[use]()
 
 
-def test_the_values_of_a_sparse_tensor_are_not_taken_for_anothers() -> None:
-    """``set_value`` shares the structure."""
-    x, weight = torch.randn(20, 3), torch.rand(MESSY.num_edges)
-    one = sparse_forms(MESSY, weight)["SparseTensor"]
-    first = graph_of_sparse(one)
-    second = graph_of_sparse(one.set_value(torch.ones(MESSY.num_edges), layout="coo"))
-    third = graph_of_sparse(one.set_value(None))
-    assert first.rowptr is second.rowptr is third.rowptr
-    assert third.edge_weight is None
-    plain = ops.aggregate(MESSY.graph(), x)
-    assert torch.equal(ops.aggregate(second, x), plain)
-    assert torch.equal(ops.aggregate(third, x), plain)
-    assert not torch.equal(ops.aggregate(first, x), plain)
+def test_a_csr_that_is_shared_and_written_to_is_refused() -> None:
+    rowptr, col = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1], dtype=torch.int32)
+    graph = Graph.from_csr(rowptr, col)
+    weighted = graph.weighted(torch.ones(3))
+    col[0] = 1 << 30
+    for other in (graph, weighted):
+        with pytest.raises(ValueError, match="was written to"):
+            ops.aggregate(other, torch.ones(2, 2))
 
 
-def test_inference_tensors_are_not_remembered(conversions: list[str]) -> None:
-    """They have no version counter: a change could not be seen."""
-    with torch.inference_mode():
-        index = torch.tensor([[0, 1], [1, 2]])
-        first = graph_of(index, 3, "source_to_target")
-        index[1, 0] = 0
-        assert graph_of(index, 3, "source_to_target").rowptr.tolist() == [0, 1, 1, 2]
-        weight = torch.rand(2)
-        assert first.csr_weight(weight, torch.float64) is not first.csr_weight(weight, torch.float64)
-    assert conversions == ["from_edge_index"] * 2
-
-
-def test_what_is_remembered_in_inference_mode_can_be_trained_with() -> None:
-    index = MESSY.index.clone()
-    with torch.inference_mode():
-        graph = graph_of(index, 20, "source_to_target")
-        graph.transposed()
-    assert graph_of(index, 20, "source_to_target") is graph
-    x = torch.randn(20, 3, requires_grad=True)
-    ops.aggregate(graph, x).sum().backward()
-    assert x.grad is not None
-
-
-def test_nothing_is_remembered_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    memory = torch.utils.weak.WeakIdKeyDictionary()
-    assert remember(memory, torch.ones(1), "key", lambda: 5) == 5
-    assert len(memory) == 0
+def test_a_graph_may_be_rebuilt_of_leaves_that_are_no_tensors() -> None:
+    """As tracing does."""
+    graph = MESSY.graph()
+    sizes = _pytree.tree_map(lambda leaf: leaf if leaf is None else tuple(leaf.shape), graph)
+    assert sizes.rowptr == (21,)
 
 
 # Copies -------------------------------------------------------------------------------------------
@@ -746,21 +633,6 @@ def test_a_graph_is_an_input_of_a_compiled_function() -> None:
         compiled = torch.autograd.grad(layer(graph, x, weight), (x, weight))
         eager = torch.autograd.grad(ops.conv(graph, x, weight, activation="relu").sum(), (x, weight))
         assert all(map(torch.equal, compiled, eager))
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-
-
-def test_an_edge_index_is_converted_inside_a_compiled_function() -> None:
-    @torch.compile(fullgraph=True, backend="aot_eager", dynamic=True)
-    def aggregated(index: Tensor, x: Tensor) -> Tensor:
-        return ops.aggregate(graph_of(index, x.size(0), "source_to_target"), x, "mean")
-
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    for num_nodes, num_edges in ((20, 100), (33, 90), (50, 7), (71, 300)):
-        index = torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(num_nodes))
-        x = torch.randn(num_nodes, 6)
-        expected = ops.aggregate(Graph.from_edge_index(index, num_nodes), x, "mean")
-        assert torch.equal(aggregated(index, x), expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 

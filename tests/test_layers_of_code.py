@@ -15,14 +15,16 @@ PACKAGE = ROOT / "frontgi_pyg"
 CSRC = ROOT / "csrc"
 
 # What each part of the package may import of the others, beside itself; "" is the package's face.
-BELOW_OPS = {"plan", "graph", "topology", "library", "config"}
+BELOW_OPS = {"plan", "adjacency", "graph", "memory", "topology", "library", "config"}
 MAY_IMPORT = {
     "config": set(),
     "affinity": set(),
     "topology": {"affinity", "config"},
     "pinning": {"topology", "affinity"},
     "library": {"topology", "config"},
-    "graph": {"library", "config"},
+    "memory": set(),
+    "graph": {"memory", "library", "config"},
+    "adjacency": {"graph", "memory"},
     "plan": {"graph", "topology", "library", "config"},
     "ops": BELOW_OPS,
     "nn": {"ops", *BELOW_OPS},

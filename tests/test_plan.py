@@ -23,7 +23,7 @@ CHIPLETS = Topology.parse("llc:16x8:16MiB")
 def sized(rows: int, edges: int, columns: int | None = None) -> Graph:
     """A graph of a size, without the memory it would take: nothing reads it."""
     rowptr = torch.zeros(1, dtype=torch.int64).expand(rows + 1)
-    return Graph(rowptr, torch.zeros(1, dtype=torch.int32).expand(edges), columns)
+    return Graph(rowptr, torch.zeros(1, dtype=torch.int32).expand(edges), columns, _checked=True)
 
 
 # Which schedule -----------------------------------------------------------------------------------

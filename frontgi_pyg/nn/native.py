@@ -17,7 +17,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.typing import SparseTensor
 
-from frontgi_pyg.graph import Graph, Loops, graph_of, graph_of_sparse
+from frontgi_pyg.adjacency import graph_of, graph_of_sparse
+from frontgi_pyg.graph import Graph, Loops
 from frontgi_pyg.nn.linear import exporting, retyped
 from frontgi_pyg.ops.aggregate import aggregate
 

@@ -13,9 +13,10 @@ from frontgi_pyg.graph import Graph
 
 
 def require_graph(op: str, graph: Any) -> None:
-    """Raises :class:`TypeError` unless ``graph`` is a :class:`Graph`."""
+    """Raises :class:`TypeError` unless ``graph`` is a :class:`Graph`, :class:`ValueError` if it was written to."""
     if not isinstance(graph, Graph):
         raise TypeError(f"{op}: 'graph' must be a Graph, as Graph.from_edge_index makes it (got {_kind(graph)})")
+    graph.require_unwritten()
 
 
 def require_dense(op: str, **inputs: Any) -> None:
