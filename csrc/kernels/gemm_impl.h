@@ -44,13 +44,13 @@ FRONTGI_INLINE void widen_run(const T* from, int64_t count, Accumulator<T>* to) 
 }
 
 template <class T>
-void pack_a_typed(const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t k_begin,
-                  int64_t k_size, int64_t k_total, void* packed) {
+void pack_a_typed(const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, const int64_t* listed,
+                  int64_t k_begin, int64_t k_size, int64_t k_total, void* packed) {
   using A = Accumulator<T>;
   const int64_t panel = a_panel_size(k_total);
   for (int64_t row = 0; row < ceil_div(rows, kPanelRows) * kPanelRows; ++row) {
     A* to_row = static_cast<A*>(packed) + (row / kPanelRows) * panel + (row % kPanelRows) * kBlockStride;
-    const T* from = static_cast<const T*>(a) + row * row_stride;
+    const T* from = row < rows ? static_cast<const T*>(a) + (listed ? listed[row] : row) * row_stride : nullptr;
     for (int64_t k = k_begin; k < k_begin + k_size;) {
       const int64_t run = smaller(k_begin + k_size - k, kBlock - k % kBlock);
       A* to = to_row + (k / kBlock) * kPanelRows * kBlockStride + k % kBlock;
@@ -92,6 +92,7 @@ struct TileOfC {
   bool relu, accumulate, stream;
   void* c;
   int64_t stride;
+  const int64_t* listed;  // optional: the rows of c
 };
 
 template <class T, class Stored, int NV>
@@ -102,7 +103,7 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
   const T* bias = static_cast<const T*>(tile.bias);
   for (int i = 0; i < kPanelRows; ++i) {
     if (i >= tile.rows) break;
-    Stored* c = static_cast<Stored*>(tile.c) + i * tile.stride;
+    Stored* c = static_cast<Stored*>(tile.c) + (tile.listed ? tile.listed[i] : i) * tile.stride;
     for (int v = 0; v < NV; ++v) {
       const int64_t left = tile.columns - v * L;
       if (left <= 0) break;
@@ -171,14 +172,15 @@ void micro_kernel(const Accumulator<T>* a, const Accumulator<T>* b, int64_t k_to
 }
 
 template <class T>
-void multiply_typed(const void* packed_a, int64_t rows, const void* packed_b, GemmShape shape, const void* bias,
-                    bool relu, bool accumulate, bool stream, void* c, int64_t c_stride) {
+void multiply_typed(const void* packed_a, int64_t rows, const int64_t* listed, const void* packed_b, GemmShape shape,
+                    const void* bias, bool relu, bool accumulate, bool stream, void* c, int64_t c_stride) {
   using A = Accumulator<T>;
   constexpr int64_t columns = kPanelColumns<A>;
   const int64_t stored_bytes = accumulate ? int64_t(sizeof(A)) : int64_t(sizeof(T));
   stream = stream && !accumulate && can_stream(static_cast<const T*>(c), c_stride);
   const A* a = static_cast<const A*>(packed_a);
-  const A* b = static_cast<const A*>(packed_b);
+  const A* b = static_cast<const A*>(packed_b) + shape.k_passed * columns;
+  const int64_t k = shape.k - shape.k_passed;
   for (int64_t column = 0; column < shape.n; column += columns, b += shape.k * columns) {
     for (int64_t row = 0; row < rows; row += kPanelRows) {
       TileOfC tile;
@@ -188,24 +190,25 @@ void multiply_typed(const void* packed_a, int64_t rows, const void* packed_b, Ge
       tile.relu = relu;
       tile.accumulate = accumulate;
       tile.stream = stream;
-      tile.c = static_cast<char*>(c) + (row * c_stride + column) * stored_bytes;
+      tile.listed = listed ? listed + row : nullptr;
+      tile.c = static_cast<char*>(c) + ((listed ? 0 : row * c_stride) + column) * stored_bytes;
       tile.stride = c_stride;
-      const A* panel = a + (row / kPanelRows) * a_panel_size(shape.k);
+      const A* panel = a + (row / kPanelRows) * a_panel_size(k);
       if (tile.columns > kLanes<A>) {
-        micro_kernel<T, 2>(panel, b, shape.k, tile);
+        micro_kernel<T, 2>(panel, b, k, tile);
       } else {
-        micro_kernel<T, 1>(panel, b, shape.k, tile);
+        micro_kernel<T, 1>(panel, b, k, tile);
       }
     }
   }
   if (stream) finish_streaming();
 }
 
-void pack_a_any(DType dtype, const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t k_begin,
-                int64_t k_size, int64_t k_total, void* packed) {
-  using Pack = void (*)(const void*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, void*);
+void pack_a_any(DType dtype, const void* a, int64_t row_stride, int64_t column_stride, int64_t rows,
+                const int64_t* listed, int64_t k_begin, int64_t k_size, int64_t k_total, void* packed) {
+  using Pack = void (*)(const void*, int64_t, int64_t, int64_t, const int64_t*, int64_t, int64_t, int64_t, void*);
   constexpr Pack pack[] = {pack_a_typed<float>, pack_a_typed<double>, pack_a_typed<Bf16>, pack_a_typed<Half>};
-  pack[int(dtype)](a, row_stride, column_stride, rows, k_begin, k_size, k_total, packed);
+  pack[int(dtype)](a, row_stride, column_stride, rows, listed, k_begin, k_size, k_total, packed);
 }
 
 void pack_b_any(DType dtype, const void* b, int64_t n_stride, int64_t k_stride, int64_t n, int64_t k_begin,
@@ -215,19 +218,20 @@ void pack_b_any(DType dtype, const void* b, int64_t n_stride, int64_t k_stride, 
   pack[int(dtype)](b, n_stride, k_stride, n, k_begin, k_size, k_total, panel_begin, panel_end, packed);
 }
 
-void multiply_any(DType dtype, const void* packed_a, int64_t rows, const void* packed_b, GemmShape shape,
-                  const void* bias, bool relu, bool accumulate, bool stream, void* c, int64_t c_stride) {
-  using Multiply =
-      void (*)(const void*, int64_t, const void*, GemmShape, const void*, bool, bool, bool, void*, int64_t);
+void multiply_any(DType dtype, const void* packed_a, int64_t rows, const int64_t* listed, const void* packed_b,
+                  GemmShape shape, const void* bias, bool relu, bool accumulate, bool stream, void* c,
+                  int64_t c_stride) {
+  using Multiply = void (*)(const void*, int64_t, const int64_t*, const void*, GemmShape, const void*, bool, bool, bool,
+                            void*, int64_t);
   constexpr Multiply multiply[] = {multiply_typed<float>, multiply_typed<double>, multiply_typed<Bf16>,
                                    multiply_typed<Half>};
-  multiply[int(dtype)](packed_a, rows, packed_b, shape, bias, relu, accumulate, stream, c, c_stride);
+  multiply[int(dtype)](packed_a, rows, listed, packed_b, shape, bias, relu, accumulate, stream, c, c_stride);
 }
 
 template <class A>
 constexpr GemmKernels gemm_kernels() {
-  return GemmKernels{kPanelRows, kPanelColumns<A>, packed_a_size, packed_b_size<A>,
-                     pack_a_any, pack_b_any,       multiply_any};
+  return GemmKernels{kPanelRows,       kPanelColumns<A>, kBlock,     packed_a_size,
+                     packed_b_size<A>, pack_a_any,       pack_b_any, multiply_any};
 }
 
 }  // namespace frontgi::FRONTGI_ISA

@@ -20,18 +20,19 @@ namespace frontgi {
 //               + self_scale[i] * x_self[i] + bias )                                  (FrontGI, eq. 3-7, section 3.4)
 //
 // Every pointer marked "optional" may be null, and then stands for ones (scales, weights) or for an absent term
-// (x_self, bias). `reduce` mean divides by the number of edges that take part; rows without any give 0 before the self
+// (x_self, bias). `reduce` mean divides by the number of edges; rows without any give 0 before the self
 // term. Scales and weights are in the accumulator type of `dtype`; x, x_self, bias and out are in `dtype`.
 // x_self may alias out: an element is read before it is written.
 struct AggregateArgs {
   DType dtype = DType::f32;
   Reduce reduce = Reduce::sum;
-  bool wide_index = false;            // col holds int64_t, else int32_t
-  bool skip_loops = false;            // edges with col == row take no part
-  bool relu = false;                  // applied last
-  bool stream = false;                // write around the cache: out will not be read soon
-  const int64_t* rowptr = nullptr;    // [rows + 1]
-  const void* col = nullptr;          // [edges], ascending within a row
+  bool wide_index = false;          // col holds int64_t, else int32_t
+  bool skip_loops = false;          // edges with col == row take no part (REQUIRES: reduce sum)
+  bool pass_empty = false;          // rows without edges are passed over: out holds the others alone, one after another
+  bool relu = false;                // applied last
+  bool stream = false;              // write around the cache: out will not be read soon
+  const int64_t* rowptr = nullptr;  // [rows + 1]
+  const void* col = nullptr;        // [edges], ascending within a row
   const void* edge_weight = nullptr;  // optional [edges]
   const void* row_scale = nullptr;    // optional [rows]
   const void* col_scale = nullptr;    // optional [columns of the adjacency]
@@ -72,24 +73,28 @@ struct EdgeDotArgs {
 struct GemmShape {
   int64_t k = 0;
   int64_t n = 0;
+  int64_t k_passed = 0;  // leading rows of the packed B that are passed over, a multiple of k_block
 };
 
 struct GemmKernels {
   int64_t panel_rows;     // rows of A that one micro-kernel call covers
   int64_t panel_columns;  // columns of C in a panel of B
+  int64_t k_block;        // products that are summed in one chain
   // Elements (of the accumulator type) that a packed A of `rows` rows, a packed B of n columns, takes.
   int64_t (*packed_a_size)(int64_t rows, int64_t k);
   int64_t (*packed_b_size)(int64_t n, int64_t k);
-  // A[rows, k_size] at columns [k_begin, k_begin + k_size) of a packed tile of `k_total` columns.
-  void (*pack_a)(DType dtype, const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t k_begin,
-                 int64_t k_size, int64_t k_total, void* packed);
+  // A[rows, k_size] at columns [k_begin, k_begin + k_size) of a packed tile of `k_total` columns; with `listed`, these
+  // rows of A.
+  void (*pack_a)(DType dtype, const void* a, int64_t row_stride, int64_t column_stride, int64_t rows,
+                 const int64_t* listed, int64_t k_begin, int64_t k_size, int64_t k_total, void* packed);
   // Panels [panel_begin, panel_end) of B[n, k] at rows [k_begin, k_begin + k_size) of k_total.
   void (*pack_b)(DType dtype, const void* b, int64_t n_stride, int64_t k_stride, int64_t n, int64_t k_begin,
                  int64_t k_size, int64_t k_total, int64_t panel_begin, int64_t panel_end, void* packed);
   // C (+)= packed_a * packed_b, in `dtype`. With `accumulate`, C is in the accumulator type and is added to, and
-  // bias and relu are ignored. bias (optional) is in `dtype`.
-  void (*multiply)(DType dtype, const void* packed_a, int64_t rows, const void* packed_b, GemmShape shape,
-                   const void* bias, bool relu, bool accumulate, bool stream, void* c, int64_t c_stride);
+  // bias and relu are ignored. bias (optional) is in `dtype`. With `listed`, the results are these rows of C.
+  void (*multiply)(DType dtype, const void* packed_a, int64_t rows, const int64_t* listed, const void* packed_b,
+                   GemmShape shape, const void* bias, bool relu, bool accumulate, bool stream, void* c,
+                   int64_t c_stride);
 };
 
 struct KernelTable {

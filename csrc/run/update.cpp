@@ -6,6 +6,9 @@
 #include "update.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
 #include <vector>
 
 #include "../graph/row_slots.h"
@@ -40,6 +43,23 @@ struct UpdatePlan {
   int64_t edge_cost = 0, row_cost = 1;
 };
 
+struct PackedWeights {
+  AlignedBuffer memory;
+  bool finite;
+};
+
+template <class Value, class Bits>
+bool all_finite(const Value* values, int64_t count, Bits exponent) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) finite &= (std::bit_cast<Bits>(values[i]) & exponent) != exponent;
+  return finite;
+}
+// Of values in the accumulator type of `dtype`.
+bool all_finite(DType dtype, const void* values, int64_t count) {
+  return dtype == DType::f64 ? all_finite(static_cast<const double*>(values), count, uint64_t{0x7ff} << 52)
+                             : all_finite(static_cast<const float*>(values), count, uint32_t{0xff} << 23);
+}
+
 UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t max_workers) {
   UpdatePlan plan{};
   for (int64_t i = 0; i < args.operand_count; ++i) plan.k_total += args.operands[i].k;
@@ -66,21 +86,29 @@ UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t 
   return plan;
 }
 
-AlignedBuffer pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const GemmKernels& gemm,
+PackedWeights pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const GemmKernels& gemm,
                            Executor& executor) {
-  AlignedBuffer packed(static_cast<size_t>(gemm.packed_b_size(args.n, plan.k_total) * accumulator_bytes(args.dtype)));
+  const int64_t element_size = accumulator_bytes(args.dtype);
+  PackedWeights packed{AlignedBuffer(static_cast<size_t>(gemm.packed_b_size(args.n, plan.k_total) * element_size)),
+                       true};
+  std::atomic<bool> finite{true};
   const int64_t panels = ceil_div(args.n, gemm.panel_columns);
   const int64_t workers = std::clamp<int64_t>(args.n * plan.k_total / (64 << 10), 1, plan.workers);
   executor.run(workers, [&](int64_t worker) {
+    const int64_t begin = panels * worker / workers, end = panels * (worker + 1) / workers;
     int64_t k_begin = 0;
     for (int64_t i = 0; i < args.operand_count; ++i) {
       const Operand& operand = args.operands[i];
       if (operand.k == 0) continue;  // may be null: nothing may be added to it
       gemm.pack_b(args.dtype, operand.weight, operand.weight_n_stride, operand.weight_k_stride, args.n, k_begin,
-                  operand.k, plan.k_total, panels * worker / workers, panels * (worker + 1) / workers, packed.get());
+                  operand.k, plan.k_total, begin, end, packed.memory.get());
       k_begin += operand.k;
     }
+    const int64_t panel = plan.k_total * gemm.panel_columns;
+    const char* own = static_cast<const char*>(packed.memory.get()) + begin * panel * element_size;
+    if (!all_finite(args.dtype, own, (end - begin) * panel)) finite.store(false, std::memory_order_relaxed);
   });
+  packed.finite = finite.load(std::memory_order_relaxed);
   return packed;
 }
 
@@ -89,12 +117,6 @@ AlignedBuffer pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const
 struct Hubs {
   std::vector<int64_t> rows;  // ascending
   AlignedBuffer features;     // [rows.size(), k]
-
-  const void* find(int64_t row, DType dtype, int64_t k) const {
-    const auto at = std::lower_bound(rows.begin(), rows.end(), row);
-    if (at == rows.end() || *at != row) return nullptr;
-    return element(static_cast<const void*>(features.get()), dtype, (at - rows.begin()) * k);
-  }
 };
 
 Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const RowSlots& slots, Executor& executor) {
@@ -127,54 +149,129 @@ Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const RowSlo
   return hubs;
 }
 
-// Aggregates rows [begin, end) into `tile` [end - begin, k], hubs copied from where they lie.
-void aggregate_tile(const UpdateArgs& args, const KernelTable& table, const Hubs& hubs, int64_t begin, int64_t end,
+// Rows that are multiplied together: [begin, begin + count), or those listed, ascending.
+struct TileRows {
+  int64_t begin = 0, count = 0;
+  const int64_t* listed = nullptr;
+
+  int64_t first() const { return listed ? listed[0] : begin; }
+  int64_t end() const { return listed ? listed[count - 1] + 1 : begin + count; }
+  int64_t position(int64_t row) const {
+    return listed ? std::lower_bound(listed, listed + count, row) - listed : row - begin;
+  }
+};
+
+// Aggregates rows into `tile` [rows.count, k], hubs copied from where they lie. Rows that are not listed have no edges.
+void aggregate_tile(const UpdateArgs& args, const KernelTable& table, const Hubs& hubs, const TileRows& rows,
                     void* tile) {
-  const int64_t k = args.operands[0].k;
+  const int64_t k = args.operands[0].k, end = rows.end();
   AggregateArgs part = *args.aggregate;
   part.out_stride = k;
   part.stream = false;
-  auto hub = std::lower_bound(hubs.rows.begin(), hubs.rows.end(), begin);
-  for (int64_t row = begin; row < end;) {
+  part.pass_empty = rows.listed != nullptr;
+  auto hub = std::lower_bound(hubs.rows.begin(), hubs.rows.end(), rows.first());
+  for (int64_t row = rows.first(); row < end;) {
     const int64_t stop = hub != hubs.rows.end() && *hub < end ? *hub : end;
-    part.out = element(tile, args.dtype, (row - begin) * k);
+    part.out = element(tile, args.dtype, rows.position(row) * k);
     if (row < stop) table.aggregate(part, row, stop);
     row = stop;
     if (stop < end) {
-      std::copy_n(static_cast<const char*>(hubs.find(stop, args.dtype, k)), k * element_bytes(args.dtype),
-                  static_cast<char*>(element(tile, args.dtype, (stop - begin) * k)));
+      std::memcpy(element(tile, args.dtype, rows.position(stop) * k),
+                  element(hubs.features.get(), args.dtype, (hub - hubs.rows.begin()) * k),
+                  static_cast<size_t>(k * element_bytes(args.dtype)));
       ++row;
       ++hub;
     }
   }
 }
 
-void update_tile(const UpdateArgs& args, const UpdatePlan& plan, const KernelTable& table, const Hubs& hubs,
-                 const void* packed_weights, int64_t begin, int64_t end) {
-  const GemmKernels& gemm = gemm_for(table, args.dtype);
-  void* packed = thread_packed().reserve(
-      static_cast<size_t>(gemm.packed_a_size(end - begin, plan.k_total) * accumulator_bytes(args.dtype)));
-  int64_t k_begin = 0;
-  for (int64_t i = 0; i < args.operand_count; ++i) {
-    const Operand& operand = args.operands[i];
-    if (operand.k == 0) continue;
-    const void* a = operand.a;
-    int64_t row_stride = operand.row_stride;
-    if (i == 0 && args.aggregate) {
-      void* tile = thread_tile().reserve(static_cast<size_t>((end - begin) * operand.k * element_bytes(args.dtype)));
-      aggregate_tile(args, table, hubs, begin, end, tile);
-      a = tile;
-      row_stride = operand.k;
-    } else {
-      a = element(a, args.dtype, begin * row_stride);
+// One call of run_update, as its workers see it.
+struct Update {
+  const UpdateArgs& args;
+  const UpdatePlan& plan;
+  const KernelTable& table;
+  const GemmKernels& gemm;
+  const void* weights;
+  const Hubs& hubs;
+
+  // With `aggregated` false, the first operand's rows are known to be zeros.
+  void tile(const TileRows& rows, bool aggregated) const {
+    if (rows.count == 0) return;
+    static constexpr double kZeros[256] = {};  // at least a block, whatever the dtype
+    const int64_t passed = aggregated ? 0 : args.operands[0].k / gemm.k_block * gemm.k_block;
+    const int64_t k_total = plan.k_total - passed;
+    void* packed = thread_packed().reserve(
+        static_cast<size_t>(gemm.packed_a_size(rows.count, k_total) * accumulator_bytes(args.dtype)));
+    int64_t k_begin = 0;
+    for (int64_t i = 0; i < args.operand_count; ++i) {
+      const Operand& operand = args.operands[i];
+      const int64_t k = i == 0 ? operand.k - passed : operand.k;
+      if (k == 0) continue;
+      if (i == 0 && !aggregated) {
+        gemm.pack_a(args.dtype, kZeros, 0, 1, rows.count, nullptr, k_begin, k, k_total, packed);
+      } else if (i == 0 && args.aggregate) {
+        void* tile = thread_tile().reserve(static_cast<size_t>(rows.count * k * element_bytes(args.dtype)));
+        aggregate_tile(args, table, hubs, rows, tile);
+        gemm.pack_a(args.dtype, tile, k, 1, rows.count, nullptr, k_begin, k, k_total, packed);
+      } else {
+        const void* a = element(operand.a, args.dtype, rows.begin * operand.row_stride);
+        gemm.pack_a(args.dtype, a, operand.row_stride, operand.column_stride, rows.count, rows.listed, k_begin, k,
+                    k_total, packed);
+      }
+      k_begin += k;
     }
-    gemm.pack_a(args.dtype, a, row_stride, operand.column_stride, end - begin, k_begin, operand.k, plan.k_total,
-                packed);
-    k_begin += operand.k;
+    gemm.multiply(args.dtype, packed, rows.count, rows.listed, weights, GemmShape{plan.k_total, args.n, passed},
+                  args.bias, args.relu, false, args.stream, element(args.out, args.dtype, rows.begin * args.out_stride),
+                  args.out_stride);
   }
-  gemm.multiply(args.dtype, packed, end - begin, packed_weights, GemmShape{plan.k_total, args.n}, args.bias, args.relu,
-                false, args.stream, element(args.out, args.dtype, begin * args.out_stride), args.out_stride);
-}
+
+  // act(bias), what a row of zeros gives.
+  void fill(const TileRows& rows) const {
+    AggregateArgs empty;
+    empty.dtype = args.dtype;
+    empty.rowptr = args.aggregate->rowptr;
+    empty.wide_index = args.aggregate->wide_index;
+    empty.bias = args.bias;
+    empty.relu = args.relu;
+    empty.stream = args.stream;
+    empty.width = args.n;
+    empty.out_stride = args.out_stride;
+    for (int64_t i = 0; i < rows.count;) {
+      int64_t run = 1;
+      while (i + run < rows.count && rows.listed[i + run] == rows.listed[i] + run) ++run;
+      empty.out = element(args.out, args.dtype, rows.listed[i] * args.out_stride);
+      table.aggregate(empty, rows.listed[i], rows.listed[i] + run);
+      i += run;
+    }
+  }
+
+  // Rows [begin, end), those without edges apart: nothing is multiplied by their zeros.
+  void rows_by_edges(int64_t begin, int64_t end) const {
+    const int64_t* rowptr = args.aggregate->rowptr;
+    std::vector<int64_t> with, without;
+    const auto flush_with = [&] {
+      tile({0, static_cast<int64_t>(with.size()), with.data()}, true);
+      with.clear();
+    };
+    const auto flush_without = [&] {
+      const TileRows rows{0, static_cast<int64_t>(without.size()), without.data()};
+      args.operand_count == 1 ? fill(rows) : tile(rows, false);
+      without.clear();
+    };
+    for (int64_t row = begin; row < end; ++row) {
+      const bool empty = rowptr[row] == rowptr[row + 1];
+      (empty ? without : with).push_back(row);
+      if (static_cast<int64_t>(with.size()) == plan.tile_rows) flush_with();
+      if (static_cast<int64_t>(without.size()) == plan.tile_rows) flush_without();
+    }
+    flush_with();
+    flush_without();
+  }
+
+  void rows(int64_t begin, int64_t end) const {
+    for (int64_t row = begin; row < end; row += plan.tile_rows) tile({row, std::min(end - row, plan.tile_rows)}, true);
+  }
+};
 
 // Rows are summed over in this many at a time, and the chunks' sums in order: fixed by the shape.
 constexpr int64_t kChunkRows = 8192;
@@ -202,10 +299,15 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
   const KernelTable& table = kernels();
   const GemmKernels& gemm = gemm_for(table, args.dtype);
   const UpdatePlan plan = plan_update(args, gemm, executor.max_workers());
-  const AlignedBuffer packed_weights = pack_weights(args, plan, gemm, executor);
+  const PackedWeights weights = pack_weights(args, plan, gemm, executor);
   const RowSlots slots(args.aggregate ? args.aggregate->rowptr : nullptr, args.rows, plan.edge_cost, plan.row_cost,
                        plan.slots);
   const Hubs hubs = aggregate_hubs(args, plan, slots, executor);
+  const Update update{args, plan, table, gemm, weights.memory.get(), hubs};
+  // A zero times a weight or a scale that is infinite or NaN is NaN, as in PyG: then every row must be multiplied.
+  const AggregateArgs* aggregate = args.aggregate;
+  const bool empty_rows_are_zeros = aggregate && !aggregate->x_self && weights.finite &&
+                                    (!aggregate->row_scale || all_finite(args.dtype, aggregate->row_scale, args.rows));
   const int64_t domains = std::min(machine.domains(), plan.workers);
   WorkQueues queues = WorkQueues::even(plan.slots, domains);
   const auto first_row = [&](int64_t slot) {  // in whole panels, so that none is multiplied half empty
@@ -213,10 +315,8 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
   };
   executor.run(plan.workers, [&](int64_t worker) {
     queues.drain(machine.home_domain(worker, plan.workers) % domains, [&](int64_t, int64_t slot) {
-      const int64_t last = first_row(slot + 1);
-      for (int64_t row = first_row(slot); row < last; row += plan.tile_rows) {
-        update_tile(args, plan, table, hubs, packed_weights.get(), row, std::min(last, row + plan.tile_rows));
-      }
+      const int64_t begin = first_row(slot), end = first_row(slot + 1);
+      empty_rows_are_zeros ? update.rows_by_edges(begin, end) : update.rows(begin, end);
     });
   });
 }
@@ -239,11 +339,11 @@ void weight_grad(const WeightGradArgs& args, Executor& executor) {
         const int64_t rows = std::min(kGradBlockRows, end - row);  // the GEMM's k
         void* g = packed_g.reserve(static_cast<size_t>(gemm.packed_a_size(args.n, rows)) * sizeof(A));
         void* x = packed_x.reserve(static_cast<size_t>(gemm.packed_b_size(args.k, rows)) * sizeof(A));
-        gemm.pack_a(args.dtype, element(args.g, args.dtype, row * args.g_stride), 1, args.g_stride, args.n, 0, rows,
-                    rows, g);
+        gemm.pack_a(args.dtype, element(args.g, args.dtype, row * args.g_stride), 1, args.g_stride, args.n, nullptr, 0,
+                    rows, rows, g);
         gemm.pack_b(args.dtype, element(args.x, args.dtype, row * args.x_stride), 1, args.x_stride, args.k, 0, rows,
                     rows, 0, panels, x);
-        gemm.multiply(args.dtype, g, args.n, x, GemmShape{rows, args.k}, nullptr, false, true, false,
+        gemm.multiply(args.dtype, g, args.n, nullptr, x, GemmShape{rows, args.k}, nullptr, false, true, false,
                       sums.data() + chunk * size, args.k);
       }
     });

@@ -3,6 +3,8 @@
 // executors, and the two steps taken one after the other.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "../run/aggregate.h"
 #include "../run/update.h"
 #include "reference.h"
@@ -223,15 +225,40 @@ TEST_CASE("fused layer: the same bits for every executor, hubs shared by several
     for (const DType dtype : kDTypes) {
       AggregateCase c(graph, dtype, 70, random);
       c.add_edge_weight(random);
-      c.add_self(random);
+      if (random.below(2)) c.add_self(random);
       const Matrix weight = random_matrix(dtype, 40, c.width, random), bias = random_matrix(dtype, 1, 40, random);
-      const Matrix expected = two_steps(c, weight, nullptr, &bias, true);
+      const Matrix x_root = random_matrix(dtype, graph.rows, 9, random),
+                   root_weight = random_matrix(dtype, 40, 9, random);
+      const Factors factors{&x_root, &root_weight};
+      const Factors* root = random.below(2) ? &factors : nullptr;
+      const Matrix expected = two_steps(c, weight, root, &bias, true);
       for (const NamedExecutor& how : executors()) {
-        const bool same = fused(c, weight, nullptr, &bias, true, *how.executor).same_bits(expected);
+        const bool same = fused(c, weight, root, &bias, true, *how.executor).same_bits(expected);
         CAPTURE(graph.name);
         CAPTURE(name_of(dtype));
         CAPTURE(how.name);
         CHECK(same);
+      }
+    }
+  }
+}
+
+TEST_CASE("fused layer: rows without edges are multiplied where that makes NaNs") {
+  Random random(36);
+  SerialExecutor executor;
+  const Graph graph = graph_of("isolated rows", 40, 5, {{3, 0}, {3, 4}, {17, 2}, {39, 1}});
+  for (const double odd : {double(INFINITY), -double(INFINITY), double(NAN)}) {
+    for (const int64_t k : {5, 300}) {
+      for (const bool of_weight : {true, false}) {
+        AggregateCase c(graph, DType::f32, k, random);
+        c.add_row_scale(random);
+        Matrix weight = random_matrix(DType::f32, 20, k, random);
+        of_weight ? weight.set(7, k - 1, odd) : c.row_scale->set(0, 30, odd);
+        const Matrix out = fused(c, weight, nullptr, nullptr, false, executor);
+        CAPTURE(odd);
+        CHECK(out.same_bits(two_steps(c, weight, nullptr, nullptr, false)));
+        CHECK(std::isnan(of_weight ? out.get(20, 7) : out.get(30, 0)));
+        CHECK(out.get(20, 6) == 0);
       }
     }
   }
