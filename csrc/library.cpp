@@ -35,6 +35,8 @@ std::tuple<Tensor, Tensor, Tensor> coo_to_csr_op(const Tensor&, const Tensor&, i
 void check_csr_op(const Tensor&, const Tensor&, int64_t);
 std::tuple<Tensor, Tensor> gcn_norm_op(const Tensor&, const Tensor&, const OptionalTensor&, double, const std::string&,
                                        bool, bool);
+bool pool_is_lost_op();
+void set_output_pool_limit_op(int64_t);
 std::string isa_op();
 void force_isa_op(const std::string&);
 void set_machine_op(const std::vector<int64_t>&, const std::vector<int64_t>&, bool);
@@ -67,6 +69,8 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
   m.def(
       "gcn_norm(Tensor rowptr, Tensor col, Tensor? edge_weight, float fill, str loops, bool wide, bool trusted) -> "
       "(Tensor, Tensor)");
+  m.def("pool_is_lost() -> bool");
+  m.def("set_output_pool_limit(int limit_bytes) -> ()");
   m.def("isa() -> str");
   m.def("force_isa(str name) -> ()");
   m.def("set_machine(int[] domain_of_cpu, int[] llc_bytes, bool stated) -> ()");
@@ -90,6 +94,8 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CompositeExplicitAutograd, m) {
+  m.impl("pool_is_lost", TORCH_BOX(&frontgi::pool_is_lost_op));
+  m.impl("set_output_pool_limit", TORCH_BOX(&frontgi::set_output_pool_limit_op));
   m.impl("isa", TORCH_BOX(&frontgi::isa_op));
   m.impl("force_isa", TORCH_BOX(&frontgi::force_isa_op));
   m.impl("set_machine", TORCH_BOX(&frontgi::set_machine_op));

@@ -3,7 +3,7 @@ r"""Chiplet-aware full-graph GNN inference on CPUs, inside PyTorch Geometric."""
 
 from frontgi_pyg import nn, ops
 from frontgi_pyg.graph import DegreeStats, Graph
-from frontgi_pyg.library import available_isas, current_isa
+from frontgi_pyg.library import available_isas, current_isa, set_output_pool_limit
 from frontgi_pyg.nn.accelerate import accelerate, report
 from frontgi_pyg.pinning import pinned
 from frontgi_pyg.plan import Numerics, Plan, Schedule, forced_schedule, plan
@@ -28,4 +28,5 @@ __all__ = [
     "pinned",
     "plan",
     "report",
+    "set_output_pool_limit",
 ]

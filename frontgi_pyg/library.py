@@ -2,10 +2,12 @@
 """Loads the compiled library and tells it about the machine: its caches and its instruction set.
 
 Nothing is started and no setting of the process is changed; two small things are written into the library's own state.
+A child that this process forks once torch has threads is set to one thread.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +46,21 @@ def use_topology(topology: Topology) -> None:
     torch.ops.frontgi.set_machine(domain_of_cpu, llc_bytes, topology.forced)
 
 
+def set_output_pool_limit(limit_bytes: int) -> None:
+    """Sets how much freed memory of large outputs is kept for the next call; 0 keeps none, and frees what is kept.
+
+    A kept block spares a call the system's zeroing of fresh pages. It is marked as one that the system may take back
+    whenever it needs memory (``MADV_FREE``); monitors count it to the process until then.
+
+    Args:
+        limit_bytes: Bytes; a quarter of the machine's memory at first. Linux only: elsewhere nothing is kept.
+
+    Raises:
+        ValueError: If ``limit_bytes`` is negative.
+    """
+    torch.ops.frontgi.set_output_pool_limit(limit_bytes)
+
+
 def fake_kernel(op: str) -> Callable[[Function], Function]:
     """Registers a function as what op ``frontgi::op`` returns for tensors without data (a typed decorator)."""
     decorator: Callable[[Function], Function] = torch.library.register_fake(f"frontgi::{op}")
@@ -60,7 +77,18 @@ def current_isa() -> str:
     return str(torch.ops.frontgi.isa().split()[0])
 
 
+def _use_one_thread_where_the_pool_is_lost() -> None:
+    """In a forked child, torch's pool names threads that only its parent has: whoever used it would wait for ever.
+
+    Our kernels know. What torch runs around them in Python learns it here, as from a ``DataLoader`` in its workers.
+    """
+    if torch.ops.frontgi.pool_is_lost():
+        torch.set_num_threads(1)
+
+
 _load()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_use_one_thread_where_the_pool_is_lost)
 if (_isa := config.isa_override()) is not None:
     try:
         torch.ops.frontgi.force_isa(_isa)

@@ -12,14 +12,13 @@
 #endif
 
 #include "../graph/convert.h"
-#include "../hw/huge_pages.h"
 
 namespace frontgi {
 namespace {
 
 // The pool is torch's: it has threads as soon as anyone, not these ops alone, has run a parallel region in it.
-std::atomic<bool> had_threads{false};   // when it was about to fork
-std::atomic<bool> pool_is_lost{false};  // this process is a fork of one whose pool may have had threads
+std::atomic<bool> had_threads{false};  // when it was about to fork
+std::atomic<bool> lost{false};         // this process is a fork of one whose pool may have had threads
 
 #if defined(__unix__) || defined(__APPLE__)
 // More than the calling thread; also where threads cannot be counted.
@@ -38,10 +37,15 @@ bool has_threads() {
 const int registered = pthread_atfork([] { had_threads.store(has_threads(), std::memory_order_relaxed); }, nullptr,
                                       [] {
                                         if (had_threads.load(std::memory_order_relaxed)) {
-                                          pool_is_lost.store(true, std::memory_order_relaxed);
+                                          lost.store(true, std::memory_order_relaxed);
                                         }
                                       });
 #endif
+
+// Below, the allocator's own reuse is as good.
+constexpr size_t kPooledBytes = 8 << 20;
+
+int64_t element_bytes(ScalarType type) { return type == ScalarType::Double ? 8 : type == ScalarType::Float ? 4 : 2; }
 
 const char* type_name(ScalarType type) {
   switch (type) {
@@ -121,10 +125,20 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
 }
 
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type) {
-  const int64_t sizes[] = {rows, columns};
-  Tensor fresh = torch::stable::new_empty(like, {sizes, 2}, type);
-  advise_huge_pages(fresh.mutable_data_ptr(), static_cast<size_t>(rows * columns) * fresh.element_size());
-  return fresh;
+  const int64_t sizes[] = {rows, columns}, strides[] = {columns, 1};
+  const size_t bytes = static_cast<size_t>(rows * columns * element_bytes(type));
+  if (bytes >= kPooledBytes) {
+    if (void* block = output_pool().take(bytes)) {
+      const auto give_back = [bytes](void* data) { output_pool().give(data, bytes); };
+      return torch::stable::from_blob(block, {sizes, 2}, {strides, 2}, like.device(), type, give_back);
+    }
+  }
+  return torch::stable::new_empty(like, {sizes, 2}, type);
+}
+
+BlockPool& output_pool() {
+  static BlockPool* pool = new BlockPool(BlockPool::default_limit_bytes());  // tensors may outlive static objects
+  return *pool;
 }
 
 CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols, bool trusted, const char* op) {
@@ -160,13 +174,15 @@ CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols
   return csr;
 }
 
+bool pool_is_lost() { return lost.load(std::memory_order_relaxed); }
+
 int64_t TorchExecutor::max_workers() const {
-  if (pool_is_lost.load(std::memory_order_relaxed)) return 1;
+  if (pool_is_lost()) return 1;
   return static_cast<int64_t>(torch::stable::get_num_threads());
 }
 
 void TorchExecutor::run(int64_t workers, const std::function<void(int64_t)>& body) {
-  if (workers <= 1 || pool_is_lost.load(std::memory_order_relaxed)) {
+  if (workers <= 1 || pool_is_lost()) {
     for (int64_t worker = 0; worker < workers; ++worker) body(worker);
     return;
   }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "../hw/block_pool.h"
 #include "../hw/machine.h"
 #include "../kernels/kernels.h"
 #include "../run/executor.h"
@@ -51,7 +52,8 @@ Tensor with_unit_columns(const Tensor& t);
 const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, const char* op, const char* name,
                         std::vector<Tensor>& keep);
 
-// A fresh [rows, columns] tensor like `like`, in huge pages where it is large and the system offers them.
+// A [rows, columns] tensor like `like`, float or narrower or double, of unspecified content. A large one lies in a
+// block of output_pool(), which gets it back when the tensor is freed.
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type);
 
 // Adjacency tensors of an op, checked: rowptr int64 [rows + 1], col int32 or int64 [edges]. Unless `trusted` (a Graph,
@@ -65,6 +67,9 @@ struct CsrTensors {
 };
 CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols, bool trusted, const char* op);
 
+// Whether this process is a fork of one whose pool may have had threads: whoever waits for them waits for ever.
+bool pool_is_lost();
+
 // torch's intra-op pool. In a forked child of a process that had used it, the pool would hang: one worker there, as in
 // the child of any process that had threads.
 class TorchExecutor final : public Executor {
@@ -74,5 +79,7 @@ class TorchExecutor final : public Executor {
 };
 
 Machine& machine();
+
+BlockPool& output_pool();
 
 }  // namespace frontgi

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// frontgi::isa, frontgi::force_isa, frontgi::set_machine, frontgi::plan_aggregate: what the library knows of the host.
+// frontgi::pool_is_lost, frontgi::set_output_pool_limit, frontgi::isa, frontgi::force_isa, frontgi::set_machine,
+// frontgi::plan_aggregate: what the library knows of the host.
 #include <string>
 
 #include "../hw/isa.h"
@@ -7,6 +8,13 @@
 #include "aggregate.h"
 
 namespace frontgi {
+
+bool pool_is_lost_op() { return pool_is_lost(); }
+
+void set_output_pool_limit_op(int64_t limit_bytes) {
+  require(limit_bytes >= 0, "set_output_pool_limit", "'limit_bytes' must not be negative (got ", limit_bytes, ")");
+  output_pool().set_limit(static_cast<size_t>(limit_bytes));
+}
 
 std::string isa_op() {
   std::string text = current_isa();

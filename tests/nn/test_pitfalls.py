@@ -332,6 +332,45 @@ print("done")
     assert run_python(program, timeout_s=60).strip() == "done"
 
 
+def test_21_training_in_a_bare_fork(run_python: Callable[..., str]) -> None:
+    """What torch runs around our ops there (indexing, casts, reductions, the optimizer) must not wait for its pool."""
+    program = """
+import os, signal, torch
+import frontgi_pyg
+from frontgi_pyg import Graph
+from frontgi_pyg.nn import GCNConv, SAGEConv
+
+torch.manual_seed(0)
+torch.set_num_threads(4)
+index, weight, x = torch.randint(0, 3000, (2, 200_000)), torch.rand(200_000), torch.randn(3000, 64)
+
+def step():
+    torch.manual_seed(1)
+    layers = torch.nn.ModuleList([GCNConv(64, 64), SAGEConv(64, 64)])
+    adj_t = torch.sparse_coo_tensor(index, weight, (3000, 3000)).to_sparse_csr()
+    graph = Graph.from_csr(adj_t.crow_indices(), adj_t.col_indices().flip(0).sort().values)
+    hidden = layers[0](x, index.clone(), weight).relu()
+    hidden = layers[1](hidden, adj_t) + layers[1](hidden, graph)
+    hidden.square().mean().backward()
+    torch.optim.Adam(layers.parameters()).step()
+    return [p.detach().numpy().tobytes() for p in layers.parameters()]
+
+torch.set_num_threads(1)
+expected = step()
+torch.set_num_threads(4)
+torch.relu(torch.randn(1000, 1000))  # the pool has threads from here on
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    threads = torch.get_num_threads()
+    os._exit(0 if threads == 1 and step() == expected else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert torch.get_num_threads() == 4
+print("done")
+"""
+    assert run_python(program, timeout_s=120).strip() == "done"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_21_dataloader_workers(method: str, run_python: Callable[..., str]) -> None:
     program = """
