@@ -253,7 +253,8 @@ def summary(calls: Sequence[dict[str, Any]], ours_seconds: Sequence[float] | Non
     """Returns what is reported of one side's calls, the very first and the timed ones."""
     timed = calls[1:]
     seconds = [call["seconds"] for call in timed]
-    peaks = [call["peak_bytes"] for call in timed if call["peak_bytes"] is not None]
+    # The first call among them: what ours keeps for its next output is resident before each later call.
+    peaks = [call["peak_bytes"] for call in calls if call["peak_bytes"] is not None]
     result: dict[str, Any] = {
         "first_seconds": calls[0]["seconds"],
         "seconds": seconds,

@@ -51,6 +51,7 @@ class Side:
 # What to compare with, by name. With edge weights, PyG holds two tensors of messages at once, and some more beside.
 SIDES = {
     "frontgi": Side("frontgi_pyg", cases=("aggregate", "linear", *LAYERS)),
+    "frontgi-unpooled": Side("frontgi_pyg, outputs in fresh memory", cases=("aggregate", "linear", *LAYERS)),
     "dgl": Side("DGL", venv=".venv-dgl"),
     "pyg": Side("PyG, edge_index", edge_messages=2.5),
     "pyg-csr": Side("PyG, torch CSR"),
@@ -61,7 +62,18 @@ SIDES = {
     "onednn": Side("torch's oneDNN on the whole matrix", cases=("linear",)),
 }
 DEFAULT_SIDES = (
-    *("frontgi", "dgl", "dgl+thp", "pyg", "pyg+thp", "pyg-csr", "pyg-csr+thp", "pyg-sparse", "pyg-sparse+thp"),
+    *(
+        "frontgi",
+        "frontgi-unpooled",
+        "dgl",
+        "dgl+thp",
+        "pyg",
+        "pyg+thp",
+        "pyg-csr",
+        "pyg-csr+thp",
+        "pyg-sparse",
+        "pyg-sparse+thp",
+    ),
     *("pyg-decomposed", "pyg-compile", "torch", "torch+thp", "onednn", "onednn+thp"),
 )
 
@@ -173,6 +185,13 @@ def build_frontgi(case: str, inputs: Inputs) -> tuple[Call, Callable[[], str]]:
     layer = frontgi_pyg.accelerate(pyg_layer(case, inputs))
     # The first call converts the edges; later ones find the graph remembered, as a user's calls do.
     return run_layer(case, layer, inputs.edge_index()), lambda: layer.path_taken
+
+
+def build_frontgi_unpooled(case: str, inputs: Inputs) -> tuple[Call, Callable[[], str]]:
+    import frontgi_pyg
+
+    frontgi_pyg.set_output_pool_limit(0)
+    return build_frontgi(case, inputs)
 
 
 def build_dgl(case: str, inputs: Inputs) -> Call:

@@ -154,7 +154,7 @@ def compare(model: torch.nn.Module, fast: torch.nn.Module, data: Data, samples: 
         right = outputs[name].argmax(dim=1) == data.y
         accuracy = right[data.test_mask].double().mean().item()
         first, *steady = seconds[name]
-        return Side(name, accuracy, first, statistics.median(steady), max(peaks[name][1:], default=None))
+        return Side(name, accuracy, first, statistics.median(steady), max(peaks[name], default=None))
 
     pyg, ours = outputs.values()
     commonest = data.y[data.train_mask].bincount().argmax()

@@ -130,7 +130,7 @@ def test_targets_are_judged(bench: SimpleNamespace) -> None:
 def test_an_unknown_side_is_refused(bench: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.layers.parse(["--sides", "nonsense"])
-    assert "'nonsense' is not one of frontgi, dgl" in capsys.readouterr().err
+    assert "'nonsense' is not one of frontgi, frontgi-unpooled, dgl" in capsys.readouterr().err
 
 
 def test_the_peak_needs_a_compiler(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""That nothing gets slower where it must not: with more threads, or at small widths. Timed, so marked slow.
+
+Sides are called in turn and medians compared, with a tenth allowed for noise. ``bench/`` has the figures.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.typing import SparseTensor
+
+from frontgi_pyg import Graph, ops
+
+from .compare import default_twins
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*Sparse .* tensor support is in beta")]
+
+NOISE = 1.1
+SIZES = {"Cora's": (2708, 10_556), "PubMed's": (19_717, 88_648), "Debian's": (63_681, 341_510)}
+
+
+def median_seconds(sides: Mapping[str, Callable[[], Any]], rounds: int = 25) -> dict[str, float]:
+    """Calls the sides in turn, each some times unseen first, and returns their medians."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    with torch.no_grad():
+        for _ in range(rounds):
+            for name, call in sides.items():
+                call()
+                start = time.perf_counter()
+                call()
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def edge_index_of(size: str) -> tuple[int, torch.Tensor]:
+    nodes, edges = SIZES[size]
+    generator = torch.Generator().manual_seed(0)
+    skewed = (torch.rand(edges, generator=generator) ** 3 * nodes).long()  # some nodes have many edges, most a few
+    return nodes, torch.stack([skewed, torch.randint(0, nodes, (edges,), generator=generator)])
+
+
+@pytest.mark.parametrize("width", [16, 256])
+@pytest.mark.parametrize("size", SIZES)
+def test_19_more_threads_are_never_slower(size: str, width: int, set_threads: Callable[[int], None]) -> None:
+    nodes, edge_index = edge_index_of(size)
+    graph = Graph.from_edge_index(edge_index, nodes)
+    x, weight = torch.randn(nodes, width), torch.randn(width, width)
+    calls: dict[str, Callable[[], Any]] = {
+        "aggregate": lambda: ops.aggregate(graph, x),
+        "conv": lambda: ops.conv(graph, x, weight),
+        "linear": lambda: ops.linear(x, weight),
+        "a few rows": lambda: ops.linear(x[:20], weight),
+    }
+    for name, call in calls.items():
+
+        def with_threads(threads: int, call: Callable[[], Any] = call) -> Callable[[], Any]:
+            def run() -> None:
+                set_threads(threads)
+                call()
+
+            return run
+
+        counts = range(1, (os.cpu_count() or 1) + 1)
+        seconds = median_seconds({str(threads): with_threads(threads) for threads in counts})
+        fewer = seconds["1"]
+        for threads in counts:
+            assert seconds[str(threads)] <= NOISE * fewer, (name, seconds)
+            fewer = min(fewer, seconds[str(threads)])
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["GCNConv", "SAGEConv", "GINConv", "SGConv"])
+def test_20_small_widths_are_never_slower_than_pygs_better_path(name: str, size: str, width: int) -> None:
+    nodes, edge_index = edge_index_of(size)
+    source, target = edge_index
+    x = torch.randn(nodes, width)
+    pair = default_twins(name, width, width)
+    matrix = torch.sparse_coo_tensor(torch.stack([target, source]), torch.ones(source.numel()), (nodes, nodes))
+    compressed = matrix.to_sparse_csr()
+    adj_t = SparseTensor(row=target, col=source, sparse_sizes=(nodes, nodes))
+    seconds = median_seconds(
+        {
+            "ours": lambda: pair.ours(x, edge_index),
+            "edge_index": lambda: pair.theirs(x, edge_index),
+            "CSR": lambda: pair.theirs(x, compressed),
+            "SparseTensor": lambda: pair.theirs(x, adj_t),
+        }
+    )
+    ours = seconds.pop("ours")
+    assert ours <= NOISE * min(seconds.values()), (ours, seconds)
