@@ -364,15 +364,25 @@ class Graph:
 
         Seen by torch's version counters: a write through NumPy, or to inference tensors, goes unseen.
         """
-        if torch.compiler.is_compiling() or self._versions is None or self._written() == self._versions:
+        versions = self._versions
+        if versions is None or torch.compiler.is_compiling():
+            return
+        rowptr_version, col_version, perm_version = versions
+        if (
+            self.rowptr._version == rowptr_version
+            and self.col._version == col_version
+            and (self.perm is None or self.perm._version == perm_version)
+        ):
             return
         raise ValueError(f"Graph: {self} was written to after it was made: make a new one of the changed tensors")
 
-    def _written(self) -> tuple[int, ...] | None:
-        stored = (self.rowptr, self.col) if self.perm is None else (self.rowptr, self.col, self.perm)
-        if torch.compiler.is_compiling() or not all(isinstance(t, Tensor) for t in stored):
+    def _written(self) -> tuple[int, int, int] | None:
+        """Returns the version counters; :obj:`None` while tracing, and of inference tensors, which have none."""
+        perm = self.rowptr if self.perm is None else self.perm
+        stored = (self.rowptr, self.col, perm)
+        if torch.compiler.is_compiling() or not all(isinstance(t, Tensor) and not t.is_inference() for t in stored):
             return None
-        return tuple(-1 if t.is_inference() else t._version for t in stored)
+        return self.rowptr._version, self.col._version, perm._version
 
     def _check(self) -> None:
         """Raises unless the tensors are what the class promises (one pass over them)."""

@@ -24,7 +24,7 @@ def remember(memory: WeakIdKeyDictionary, tensor: Tensor, key: Any, build: Calla
         return build()
     # An EdgeIndex and the tensor that it wraps do not see what is written to the other.
     wrapped = plain(tensor)
-    if tensor.is_inference() or wrapped.is_inference():
+    if tensor.is_inference() or (wrapped is not tensor and wrapped.is_inference()):
         return build()
     entries: dict[Any, tuple[tuple[int, int], Value]] | None = memory.get(tensor)
     if entries is None:
@@ -47,5 +47,7 @@ def in_transform() -> bool:
 
 def plain(edge_index: Tensor) -> Tensor:
     """Returns ``edge_index`` without its subclass (PyG's ``EdgeIndex``)."""
+    if type(edge_index) is Tensor:
+        return edge_index
     as_tensor = getattr(edge_index, "as_tensor", None)
     return as_tensor() if as_tensor is not None else edge_index

@@ -30,8 +30,8 @@ AggregateArgs aggregate_args(const AggregateTensors& t, const CsrTensors& csr, c
   args.edge_weight = vector_data(t.edge_weight, scale_type, csr.edges, op, "edge_weight", keep);
   args.row_scale = vector_data(t.row_scale, scale_type, csr.rows, op, "row_scale", keep);
   args.col_scale = vector_data(t.col_scale, scale_type, csr.columns, op, "col_scale", keep);
-  require(x.size(0) == csr.columns, op, "'x' must have one row for each of the ", csr.columns, " sources (got ",
-          describe(x), ")");
+  require(x.size(0) == csr.columns, op, "'x' must have one row for each of the ", csr.columns, " sources (got ", x,
+          ")");
   require(!t.skip_loops || args.reduce == Reduce::sum, op, "'skip_loops' goes with reduce='sum' alone (got '", t.reduce,
           "')");
   args.x = x.const_data_ptr();
@@ -55,9 +55,9 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
     keep.push_back(x);
   }
   const Tensor& self = keep.back();
-  require(self.scalar_type() == x.scalar_type(), op, "'x_self' must have the dtype of 'x' (got ", describe(self), ")");
+  require(self.scalar_type() == x.scalar_type(), op, "'x_self' must have the dtype of 'x' (got ", self, ")");
   require(self.size(0) == rows && self.size(1) == x.size(1), op, "the self term must be [", rows, ", ", x.size(1),
-          "] (got ", describe(self), ")");
+          "] (got ", self, ")");
   args.x_self = self.const_data_ptr();
   args.x_self_stride = self.stride(0);
 }
@@ -108,7 +108,7 @@ Tensor edge_dot(const Tensor& rowptr, const Tensor& col, const Tensor& a, const 
   require_cpu(b, 2, op, "b");
   const CsrTensors csr = csr_tensors(rowptr, col, b.size(0), trusted, op);
   require(a.size(0) == csr.rows && a.size(1) == b.size(1) && a.scalar_type() == b.scalar_type(), op, "'a' must be [",
-          csr.rows, ", ", b.size(1), "] in the dtype of 'b' (got ", describe(a), ")");
+          csr.rows, ", ", b.size(1), "] in the dtype of 'b' (got ", a, ")");
   const Tensor left = with_unit_columns(a), right = with_unit_columns(b);
   std::vector<Tensor> keep;
   EdgeDotArgs args;
@@ -143,12 +143,10 @@ std::tuple<Tensor, Tensor> extremum_grad(const Tensor& rowptr, const Tensor& col
   const Tensor rows = with_unit_columns(x);
   std::vector<Tensor> keep;
   AggregateArgs args = aggregate_args({edge_weight, {}, {}, {}, "max", false}, csr, rows, op, keep);
-  require(args.dtype == DType::f32 || args.dtype == DType::f64, op, "'x' must be float32 or float64 (got ", describe(x),
-          ")");
+  require(args.dtype == DType::f32 || args.dtype == DType::f64, op, "'x' must be float32 or float64 (got ", x, ")");
   for (const Tensor* t : {&result, &grad_result}) {
     require(t->size(0) == csr.rows && t->size(1) == args.width && t->scalar_type() == rows.scalar_type(), op,
-            "'result' and 'grad_result' must be [", csr.rows, ", ", args.width, "] in the dtype of 'x' (got ",
-            describe(*t), ")");
+            "'result' and 'grad_result' must be [", csr.rows, ", ", args.width, "] in the dtype of 'x' (got ", *t, ")");
   }
   const Tensor whole_result = torch::stable::contiguous(result);
   const Tensor whole_grad = torch::stable::contiguous(grad_result);

@@ -76,17 +76,15 @@ const char* type_name(ScalarType type) {
 
 }  // namespace
 
-std::string describe(const Tensor& t) {
-  std::ostringstream text;
+std::ostream& operator<<(std::ostream& text, const Tensor& t) {
   text << type_name(t.scalar_type()) << " [";
   for (int64_t d = 0; d < t.dim(); ++d) text << (d ? ", " : "") << t.size(d);
-  text << "]";
-  return text.str();
+  return text << "]";
 }
 
 void require_cpu(const Tensor& t, int64_t dim, const char* op, const char* name) {
   require(t.is_cpu(), op, "'", name, "' must be on the CPU");
-  require(t.dim() == dim, op, "'", name, "' must be ", dim, "-D (got ", describe(t), ")");
+  require(t.dim() == dim, op, "'", name, "' must be ", dim, "-D (got ", t, ")");
 }
 
 DType dtype_of(const Tensor& t, const char* op, const char* name) {
@@ -102,7 +100,7 @@ DType dtype_of(const Tensor& t, const char* op, const char* name) {
     default:
       break;
   }
-  require(false, op, "'", name, "' must be float32, float64, bfloat16 or float16 (got ", describe(t), ")");
+  require(false, op, "'", name, "' must be float32, float64, bfloat16 or float16 (got ", t, ")");
   return DType::f32;
 }
 
@@ -118,8 +116,8 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
                         std::vector<Tensor>& keep) {
   if (!t.has_value()) return nullptr;
   require_cpu(*t, 1, op, name);
-  require(t->scalar_type() == type, op, "'", name, "' must be ", type_name(type), " (got ", describe(*t), ")");
-  require(t->size(0) == size, op, "'", name, "' must have ", size, " elements (got ", describe(*t), ")");
+  require(t->scalar_type() == type, op, "'", name, "' must be ", type_name(type), " (got ", *t, ")");
+  require(t->size(0) == size, op, "'", name, "' must have ", size, " elements (got ", *t, ")");
   keep.push_back(t->is_contiguous() ? *t : torch::stable::contiguous(*t));
   return keep.back().const_data_ptr();
 }
@@ -144,13 +142,13 @@ BlockPool& output_pool() {
 CsrTensors csr_tensors(const Tensor& rowptr, const Tensor& col, int64_t num_cols, bool trusted, const char* op) {
   require_cpu(rowptr, 1, op, "rowptr");
   require_cpu(col, 1, op, "col");
-  require(rowptr.scalar_type() == ScalarType::Long, op, "'rowptr' must be int64 (got ", describe(rowptr), ")");
+  require(rowptr.scalar_type() == ScalarType::Long, op, "'rowptr' must be int64 (got ", rowptr, ")");
   require(col.scalar_type() == ScalarType::Int || col.scalar_type() == ScalarType::Long, op,
-          "'col' must be int32 or int64 (got ", describe(col), ")");
-  require(rowptr.size(0) >= 1, op, "'rowptr' must have at least one element (got ", describe(rowptr), ")");
+          "'col' must be int32 or int64 (got ", col, ")");
+  require(rowptr.size(0) >= 1, op, "'rowptr' must have at least one element (got ", rowptr, ")");
   require(num_cols >= 0, op, "'num_cols' must not be negative (got ", num_cols, ")");
   require(col.scalar_type() == ScalarType::Long || num_cols <= std::numeric_limits<int32_t>::max(), op,
-          "an int32 'col' cannot name every one of ", num_cols, " columns (got ", describe(col), ")");
+          "an int32 'col' cannot name every one of ", num_cols, " columns (got ", col, ")");
   CsrTensors csr{rowptr.is_contiguous() ? rowptr : torch::stable::contiguous(rowptr),
                  col.is_contiguous() ? col : torch::stable::contiguous(col),
                  rowptr.size(0) - 1,

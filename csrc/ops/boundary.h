@@ -27,7 +27,10 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Throws std::invalid_argument("op: message (got ...)") unless `condition`.
+std::ostream& operator<<(std::ostream& text, const Tensor& t);  // "float32 [3, 4]"
+
+// Throws std::invalid_argument("op: message (got ...)") unless `condition`. Tensors among the parts are put into words
+// only then: doing it at every call was a third of a small one's time.
 template <class... Parts>
 void require(bool condition, const char* op, const Parts&... parts) {
   if (condition) return;
@@ -36,8 +39,6 @@ void require(bool condition, const char* op, const Parts&... parts) {
   (message << ... << parts);
   throw std::invalid_argument(message.str());
 }
-
-std::string describe(const Tensor& t);  // "float32 [3, 4]"
 
 // A CPU tensor of `dim` dimensions.
 void require_cpu(const Tensor& t, int64_t dim, const char* op, const char* name);

@@ -21,7 +21,7 @@ Loops loops_named(const std::string& name) {
 
 Tensor int64_vector(const Tensor& t, const char* op, const char* name) {
   require_cpu(t, 1, op, name);
-  require(t.scalar_type() == ScalarType::Long, op, "'", name, "' must be int64 (got ", describe(t), ")");
+  require(t.scalar_type() == ScalarType::Long, op, "'", name, "' must be int64 (got ", t, ")");
   return t.is_contiguous() ? t : torch::stable::contiguous(t);
 }
 

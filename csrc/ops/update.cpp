@@ -12,9 +12,9 @@ namespace {
 Operand operand(const Tensor& a, const Tensor& weight, const char* op, const char* a_name, const char* weight_name) {
   require_cpu(weight, 2, op, weight_name);
   require(weight.scalar_type() == a.scalar_type(), op, "'", weight_name, "' must have the dtype of '", a_name,
-          "' (got ", describe(weight), " and ", describe(a), ")");
+          "' (got ", weight, " and ", a, ")");
   require(weight.size(1) == a.size(1), op, "'", weight_name, "' must be [out_width, ", a.size(1), "] for '", a_name,
-          "' ", describe(a), " (got ", describe(weight), ")");
+          "' ", a, " (got ", weight, ")");
   Operand operand;
   operand.a = a.const_data_ptr();
   operand.row_stride = a.stride(0);
@@ -75,12 +75,12 @@ Tensor conv(const Tensor& rowptr, const Tensor& col, const Tensor& x, const Tens
   OptionalTensor root;
   if (x_root.has_value()) {
     require_cpu(*x_root, 2, op, "x_root");
-    require(x_root->size(0) == csr.rows, op, "'x_root' must have ", csr.rows, " rows (got ", describe(*x_root), ")");
-    require(x_root->scalar_type() == type, op, "'x_root' must have the dtype of 'x' (got ", describe(*x_root), ")");
+    require(x_root->size(0) == csr.rows, op, "'x_root' must have ", csr.rows, " rows (got ", *x_root, ")");
+    require(x_root->scalar_type() == type, op, "'x_root' must have the dtype of 'x' (got ", *x_root, ")");
     root = *x_root;
     update.operands[1] = operand(*root, *root_weight, op, "x_root", "root_weight");
-    require(root_weight->size(0) == n, op, "'root_weight' must be [", n, ", ", root->size(1), "] (got ",
-            describe(*root_weight), ")");
+    require(root_weight->size(0) == n, op, "'root_weight' must be [", n, ", ", root->size(1), "] (got ", *root_weight,
+            ")");
   }
   const void* bias_data = vector_data(bias, type, n, op, "bias", keep);
   if (multiply_first) {
@@ -149,7 +149,7 @@ Tensor weight_grad(const Tensor& g, const Tensor& x) {
   require_cpu(g, 2, op, "g");
   require_cpu(x, 2, op, "x");
   require(g.size(0) == x.size(0) && g.scalar_type() == x.scalar_type(), op,
-          "'g' and 'x' must have the same rows and dtype (got ", describe(g), " and ", describe(x), ")");
+          "'g' and 'x' must have the same rows and dtype (got ", g, " and ", x, ")");
   const Tensor left = with_unit_columns(g), right = with_unit_columns(x);
   WeightGradArgs args;
   args.dtype = dtype_of(left, op, "g");
@@ -171,7 +171,7 @@ Tensor column_sum(const Tensor& g) {
   constexpr const char* op = "column_sum";
   require_cpu(g, 2, op, "g");
   const DType dtype = dtype_of(g, op, "g");
-  require(dtype == DType::f32 || dtype == DType::f64, op, "'g' must be float32 or float64 (got ", describe(g), ")");
+  require(dtype == DType::f32 || dtype == DType::f64, op, "'g' must be float32 or float64 (got ", g, ")");
   const Tensor rows = with_unit_columns(g);
   const int64_t sizes[] = {rows.size(1)};
   Tensor out = torch::stable::new_empty(rows, {sizes, 1});

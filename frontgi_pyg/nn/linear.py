@@ -19,7 +19,7 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def apply_linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Tensor:
     """:func:`frontgi_pyg.ops.linear` where its kernel serves, else :func:`torch.nn.functional.linear`."""
     served = (
-        x.device.type == "cpu"
+        x.is_cpu
         and x.layout == torch.strided
         and x.dim() >= 2
         and x.dtype in _DTYPES
@@ -37,7 +37,9 @@ def apply_linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
 def exporting() -> bool:
     """Returns whether TorchScript or ONNX is recording, which know nothing of our ops."""
     jit: Any = torch.jit
-    return bool(jit.is_scripting() or jit.is_tracing() or torch.onnx.is_in_onnx_export())
+    if jit.is_scripting() or jit.is_tracing():
+        return True
+    return torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()  # which records what torch.export does
 
 
 def retyped(module: torch.nn.Module, to: type[torch.nn.Module]) -> torch.nn.Module:
@@ -77,6 +79,9 @@ LINEAR_TYPES: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
 }
 
 
+_PLAIN_LINEARS = frozenset((*LINEAR_TYPES, *LINEAR_TYPES.values()))
+
+
 def is_plain(module: torch.nn.Module) -> bool:
     """Returns whether calling ``module`` does nothing but its forward: no hook of any kind."""
     return not (
@@ -87,7 +92,7 @@ def is_plain(module: torch.nn.Module) -> bool:
 def is_plain_linear(module: torch.nn.Module) -> bool:
     """Returns whether ``module`` is exactly torch's, PyG's or our linear layer, initialised and without hooks."""
     return (
-        type(module) in (*LINEAR_TYPES, Linear, PyGLinear)
+        type(module) in _PLAIN_LINEARS
         and is_plain(module)
         and not isinstance(module.weight, torch.nn.parameter.UninitializedParameter)
     )

@@ -87,9 +87,9 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
             return "TorchScript or ONNX"
         if self.explain:
             return "explaining"
-        for hooks in _HOOKS:
-            if len(getattr(self, hooks)) > 0:
-                return "message passing hooks"
+        own = self.__dict__
+        if any(own[hooks] for hooks in _HOOKS):
+            return "message passing hooks"
         if not torch.compiler.is_compiling() and (
             forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
         ):
@@ -98,7 +98,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     def took(self, path: str) -> None:
         """Records the path a call took; compiled graphs record nothing."""
-        if not torch.compiler.is_compiling():
+        if self.path_taken != path and not torch.compiler.is_compiling():
             self.path_taken = path
 
     def __prepare_scriptable__(self) -> MessagePassing:
@@ -116,14 +116,15 @@ def _defines(cls: type, method: str) -> bool:
 
 
 def _unusable_features(x: Any, conv: MessagePassing) -> str | None:
-    features = [t for t in (x if isinstance(x, (tuple, list)) else (x,)) if t is not None]
+    pair = isinstance(x, (tuple, list))
+    features = [t for t in x if t is not None] if pair else [x]
     if not features or not all(isinstance(t, Tensor) for t in features):
         return "features are not tensors"
-    if isinstance(x, (tuple, list)) and (len(x) != 2 or x[0] is None):
+    if pair and (len(x) != 2 or x[0] is None):
         return "no source features"
     first = features[0]
     for t in features:
-        if t.device.type != "cpu" or t.layout != torch.strided or t.dtype not in DTYPES:
+        if not t.is_cpu or t.layout != torch.strided or t.dtype not in DTYPES:
             return f"features on {t.device}, {t.layout}, {t.dtype}"
         if t.dtype != first.dtype or t.dim() != first.dim() or t.dim() not in (2, 3):
             return "features of unequal or unsupported shapes"
@@ -149,7 +150,7 @@ def _unusable_adjacency(adjacency: Any, x: Any, flow: str) -> str | None:
         if value is not None and (value.requires_grad or value.dim() != 1 or value.dtype not in DTYPES):
             return "a SparseTensor whose values need a gradient or are not one float an edge"
         return None
-    if not isinstance(adjacency, Tensor) or adjacency.device.type != "cpu":
+    if not isinstance(adjacency, Tensor) or not adjacency.is_cpu:
         return "an adjacency that is not a tensor on the CPU"
     if adjacency.layout != torch.strided:
         if flow == "target_to_source":

@@ -49,28 +49,30 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
                 else apply_linear(x_l, self.lin.weight, self.lin.bias, "relu")
             )
         with_root = self.root_weight and x_r is not None
-        materialize(self.lin_l, x_l)
+        lin_l: Any = self.lin_l
+        lin_r: Any = self.lin_r if with_root else None
+        materialize(lin_l, x_l)
         if with_root:
-            materialize(self.lin_r, x_r)
-        linears = [self.lin_l, self.lin_r] if with_root else [self.lin_l]
+            materialize(lin_r, x_r)
+        linears = [lin_l, lin_r] if with_root else [lin_l]
         one_pass = (
             x_l.dim() == 2
             and not torch.is_autocast_enabled("cpu")
             and all(is_plain_linear(lin) and lin.weight.dtype == x_l.dtype for lin in linears)
-            and (not with_root or self.lin_r.bias is None)
+            and (not with_root or lin_r.bias is None)
         )
         if one_pass:
             out = conv(
                 graph,
                 x_l,
-                self.lin_l.weight,
-                self.lin_l.bias,
+                lin_l.weight,
+                lin_l.bias,
                 reduce,
                 x_root=x_r if with_root else None,
-                root_weight=self.lin_r.weight if with_root else None,
+                root_weight=lin_r.weight if with_root else None,
             )
         else:
-            out = self.lin_l(aggregate_nodes(graph, x_l, reduce))
+            out = lin_l(aggregate_nodes(graph, x_l, reduce))
             if with_root:
-                out = out + self.lin_r(x_r)
+                out = out + lin_r(x_r)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out

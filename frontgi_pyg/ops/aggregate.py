@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from frontgi_pyg.graph import Graph, expand_rowptr, transpose
-from frontgi_pyg.library import fake_kernel
+from frontgi_pyg.library import call, fake_kernel
 from frontgi_pyg.ops.checks import (
+    differentiated,
     require_activation,
     require_dense,
     require_edge_weight,
@@ -30,6 +31,7 @@ from frontgi_pyg.ops.gradients import activation_gradient, column_sum, edge_dot,
 from frontgi_pyg.plan import asked_schedule
 
 OptTensor = Tensor | None
+_op = torch.ops.frontgi.aggregate.default
 
 
 def aggregate(
@@ -101,7 +103,9 @@ def aggregate(
     require_edge_weight("aggregate", graph, edge_weight)
     scale_dtype = accumulator_dtype(x.dtype)
     weight = graph.csr_weight(edge_weight, scale_dtype)
-    return torch.ops.frontgi.aggregate(  # type: ignore[no-any-return]
+    return call(  # type: ignore[no-any-return]
+        _op,
+        differentiated(x, weight, self_scale, x_self, bias),
         graph.rowptr,
         graph.col,
         x,
@@ -131,16 +135,12 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def cast(t: OptTensor, dtype: torch.dtype) -> OptTensor:
     """Returns ``t`` in ``dtype``."""
-    return None if t is None else t.to(dtype)
+    return t if t is None or t.dtype == dtype else t.to(dtype)
 
 
 def transposed_for(graph: Graph, *inputs: OptTensor) -> tuple[OptTensor, OptTensor, OptTensor]:
     """Returns the graph's cached transpose if a backward pass may come, else nothing."""
-    if (
-        not torch.compiler.is_compiling()
-        and torch.is_grad_enabled()
-        and any(t is not None and t.requires_grad for t in inputs)
-    ):
+    if differentiated(*inputs) and not torch.compiler.is_compiling():
         return graph.transposed()
     return None, None, None
 

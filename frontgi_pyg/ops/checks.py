@@ -32,11 +32,13 @@ def require_dense(op: str, **inputs: Any) -> None:
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"{op}: '{name}' must be a tensor (got {_kind(t)})")
-        if t.device.type != "cpu":
+        if not t.is_cpu:
             raise ValueError(f"{op}: '{name}' must be on the CPU (got {t.device})")
         if t.layout != torch.strided:
             raise ValueError(f"{op}: '{name}' must be dense (got {t.layout})")
     if torch.compiler.is_compiling():
+        return
+    if forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None:
         return
     if forward_ad._current_level >= 0 and any(
         t is not None and forward_ad.unpack_dual(t).tangent is not None for t in inputs.values()
@@ -45,6 +47,11 @@ def require_dense(op: str, **inputs: Any) -> None:
     stack = torch._C._functorch.get_interpreter_stack() or ()
     if any(layer.key() == torch._C._functorch.TransformType.Grad for layer in stack):
         raise NotImplementedError(f"{op}: torch.func.grad is not supported (torch.autograd.grad is)")
+
+
+def differentiated(*inputs: Tensor | None) -> bool:
+    """Returns whether a gradient of an op on these inputs may be asked for."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
 
 
 def require_scales_detached(op: str, **scales: Tensor | None) -> None:

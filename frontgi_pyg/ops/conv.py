@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.library import fake_kernel
+from frontgi_pyg.library import call, fake_kernel
 from frontgi_pyg.ops.aggregate import (
     Aggregation,
     accumulator_dtype,
@@ -23,6 +23,7 @@ from frontgi_pyg.ops.aggregate import (
     transposed_for,
 )
 from frontgi_pyg.ops.checks import (
+    differentiated,
     require_activation,
     require_dense,
     require_edge_weight,
@@ -35,6 +36,7 @@ from frontgi_pyg.ops.linear import autocast
 from frontgi_pyg.plan import asked_schedule, order_for
 
 OptTensor = Tensor | None
+_op = torch.ops.frontgi.conv.default
 
 
 def conv(
@@ -109,7 +111,9 @@ def conv(
         )
     scale_dtype = accumulator_dtype(x.dtype)
     edge_scale = graph.csr_weight(edge_weight, scale_dtype)
-    return torch.ops.frontgi.conv(  # type: ignore[no-any-return]
+    return call(  # type: ignore[no-any-return]
+        _op,
+        differentiated(x, weight, bias, edge_scale, self_scale, x_self, x_root, root_weight),
         graph.rowptr,
         graph.col,
         x,

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frontgi_pyg.library import fake_kernel
-from frontgi_pyg.ops.checks import require_activation, require_dense
+from frontgi_pyg.library import call, fake_kernel
+from frontgi_pyg.ops.checks import differentiated, require_activation, require_dense
 from frontgi_pyg.ops.gradients import activation_gradient, column_sum, weight_grad
 
 OptTensor = Tensor | None
+_op = torch.ops.frontgi.linear.default
 
 
 def linear(x: Tensor, weight: Tensor, bias: OptTensor = None, activation: str | None = None) -> Tensor:
@@ -46,12 +47,13 @@ def linear(x: Tensor, weight: Tensor, bias: OptTensor = None, activation: str | 
     require_dense("linear", x=x, weight=weight, bias=bias)
     require_activation("linear", activation)
     x, weight, bias = autocast(x, weight, bias)
+    tracked = differentiated(x, weight, bias)
     if x.dim() == 2:
-        return torch.ops.frontgi.linear(x, weight, bias, activation == "relu")  # type: ignore[no-any-return]
+        return call(_op, tracked, x, weight, bias, activation == "relu")  # type: ignore[no-any-return]
     if x.dim() == 0:
         raise ValueError("linear: 'x' must have at least one dimension (got a scalar)")
     rows = x.reshape(-1, x.size(-1)) if x.numel() or x.size(-1) else x.new_empty(x.shape[:-1].numel(), 0)
-    out = torch.ops.frontgi.linear(rows, weight, bias, activation == "relu")
+    out = call(_op, tracked, rows, weight, bias, activation == "relu")
     return out.reshape(*x.shape[:-1], weight.size(0))  # type: ignore[no-any-return]
 
 
