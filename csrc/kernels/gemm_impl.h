@@ -47,21 +47,24 @@ template <class T>
 void pack_a_typed(const void* a, int64_t row_stride, int64_t column_stride, int64_t rows, const int64_t* listed,
                   int64_t k_begin, int64_t k_size, int64_t k_total, void* packed) {
   using A = Accumulator<T>;
-  const int64_t panel = a_panel_size(k_total);
-  for (int64_t row = 0; row < ceil_div(rows, kPanelRows) * kPanelRows; ++row) {
-    A* to_row = static_cast<A*>(packed) + (row / kPanelRows) * panel + (row % kPanelRows) * kBlockStride;
-    const T* from = row < rows ? static_cast<const T*>(a) + (listed ? listed[row] : row) * row_stride : nullptr;
-    for (int64_t k = k_begin; k < k_begin + k_size;) {
-      const int64_t run = smaller(k_begin + k_size - k, kBlock - k % kBlock);
-      A* to = to_row + (k / kBlock) * kPanelRows * kBlockStride + k % kBlock;
-      if (row >= rows) {
-        for (int64_t i = 0; i < run; ++i) to[i] = 0;
-      } else if (column_stride == 1) {
-        widen_run(from + (k - k_begin), run, to);
-      } else {
-        for (int64_t i = 0; i < run; ++i) to[i] = widen(from[(k - k_begin + i) * column_stride]);
+  A* panel = static_cast<A*>(packed);
+  for (int64_t first = 0; first < rows; first += kPanelRows, panel += a_panel_size(k_total)) {
+    for (int64_t i = 0; i < kPanelRows; ++i) {
+      const int64_t row = first + i;
+      const T* from = row < rows ? static_cast<const T*>(a) + (listed ? listed[row] : row) * row_stride : nullptr;
+      for (int64_t k = 0; k < k_size;) {
+        const uint64_t at = uint64_t(k_begin + k);
+        const int64_t run = smaller(k_size - k, kBlock - int64_t(at % kBlock));
+        A* to = panel + (at / kBlock) * (kPanelRows * kBlockStride) + i * kBlockStride + at % kBlock;
+        if (!from) {
+          for (int64_t c = 0; c < run; ++c) to[c] = 0;
+        } else if (column_stride == 1) {
+          widen_run(from + k, run, to);
+        } else {
+          for (int64_t c = 0; c < run; ++c) to[c] = widen(from[(k + c) * column_stride]);
+        }
+        k += run;
       }
-      k += run;
     }
   }
 }
@@ -101,6 +104,26 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
   using V = Vector<A>;
   constexpr int L = kLanes<A>;
   const T* bias = static_cast<const T*>(tile.bias);
+  if (tile.rows == kPanelRows && tile.columns >= NV * L && !tile.accumulate && !tile.listed) {  // the rule
+    V added[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) added[v] = bias ? V(load(bias + v * L)) : V{};
+    Stored* c = static_cast<Stored*>(tile.c);
+#pragma GCC unroll 32
+    for (int i = 0; i < kPanelRows; ++i, c += tile.stride) {
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) {
+        V value = acc[i][v] + added[v];
+        if (tile.relu) value = (value < V{}) ? V{} : value;
+        if (tile.stream) {
+          store_stream(c + v * L, value);
+        } else {
+          store(c + v * L, value);
+        }
+      }
+    }
+    return;
+  }
   for (int i = 0; i < kPanelRows; ++i) {
     if (i >= tile.rows) break;
     Stored* c = static_cast<Stored*>(tile.c) + (tile.listed ? tile.listed[i] : i) * tile.stride;
@@ -109,7 +132,10 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
       if (left <= 0) break;
       V value = acc[i][v];
       const bool whole = left >= L;
-      if (bias) value = value + (whole ? load(bias + v * L) : load_first(bias + v * L, int(left)));
+      // No bias adds zeros, as in the unrolled path: the sign of a zero must not depend on the path.
+      if (!tile.accumulate) {
+        value = value + (!bias ? V{} : whole ? V(load(bias + v * L)) : V(load_first(bias + v * L, int(left))));
+      }
       if (tile.accumulate) value = value + (whole ? load(c + v * L) : load_first(c + v * L, int(left)));
       if (tile.relu) value = (value < V{}) ? V{} : value;
       if (!whole) {
