@@ -2,7 +2,7 @@
 // Aggregate over the rows of a CSR adjacency (FrontGI, algorithm 2), for one instruction set.
 //
 // Idea: the accumulators of a piece of a row stay in registers over all of the row's edges, and the output is
-// written once. A row is cut into pieces of kWide vectors, then kNarrow, then one, then a masked tail; each piece
+// written once. A row is cut into pieces of kWide vectors, then kMiddle, kNarrow, one, then a masked tail; each piece
 // walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too).
 // Layout: see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety.
 // Bits: every lane does the same multiply, then add, unfused, edge by edge, in chains cut by position in the row alone,
@@ -16,7 +16,7 @@ constexpr int kWide = 16;  // of 32 registers
 #else
 constexpr int kWide = 8;  // of 16
 #endif
-constexpr int kNarrow = 2;
+constexpr int kMiddle = 4, kNarrow = 2;
 // How much of the gathered stream is in flight, and into which cache. Into L2 (hint 2): a prefetch into L1 took 1.2 to
 // 1.7 times as long on graphs whose rows come from memory, one past the caches (hint 0) 1.4 times. Eight edges ahead;
 // four were 1.2 times slower, sixteen the same.
@@ -50,8 +50,7 @@ FRONTGI_INLINE A value_or(const void* values, int64_t i, A otherwise) {
 // What a row's edges have in common while its pieces are worked on.
 struct RowOfEdges {
   int64_t row, begin, end;
-  int64_t edge_end;  // of the whole range of rows: prefetching stops there
-  int64_t ahead;     // edges
+  int64_t ahead, prefetch_end;  // the row of edge e + ahead is prefetched at edges e before prefetch_end
 };
 
 template <class T, class Index, Reduce R, bool Weighted, int NV, bool Tail>
@@ -70,14 +69,9 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
     V acc[NV];
     for (int v = 0; v < NV; ++v) acc[v] = first_value<R, A>();
     const bool first = e == r.begin;
-    for (; e < stop; ++e) {
-      if (e + r.ahead < r.edge_end) {
-        const char* next = reinterpret_cast<const char*>(x + int64_t(col[e + r.ahead]) * stride);
-        constexpr int bytes = NV * L * int(sizeof(T));
-        for (int b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, kPrefetchIntoL2);
-      }
+    const auto add_edge = [&] {
       const int64_t j = int64_t(col[e]);
-      if (args.skip_loops && j == r.row) continue;
+      if (args.skip_loops && j == r.row) return;
       const T* source = x + j * stride;
       A weight = 1;
       if constexpr (Weighted) weight = value_or<A>(args.edge_weight, e, 1) * value_or<A>(args.col_scale, j, 1);
@@ -86,7 +80,14 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
         if constexpr (Weighted) value = value * broadcast<A>(weight);
         acc[v] = combine<R>(acc[v], value);
       }
+    };
+    for (const int64_t prefetched = r.prefetch_end < stop ? r.prefetch_end : stop; e < prefetched; ++e) {
+      const char* next = reinterpret_cast<const char*>(x + int64_t(col[e + r.ahead]) * stride);
+      constexpr int bytes = NV * L * int(sizeof(T));
+      for (int b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, kPrefetchIntoL2);
+      add_edge();
     }
+    for (; e < stop; ++e) add_edge();
     for (int v = 0; v < NV; ++v) sum[v] = first ? acc[v] : combine<R>(sum[v], acc[v]);
   } while (e < r.end);
 
@@ -124,10 +125,10 @@ void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_e
   constexpr int L = kLanes<Accumulator<T>>;
   const int64_t width = args.width;
   RowOfEdges r{};
-  r.edge_end = args.rowptr[row_end];
   const int64_t row_bytes = width * int64_t(sizeof(T));
   r.ahead = row_bytes > 0 ? kPrefetchBytesAhead / row_bytes : 0;
   r.ahead = r.ahead < kPrefetchEdgesMin ? kPrefetchEdgesMin : r.ahead > kPrefetchEdgesMax ? kPrefetchEdgesMax : r.ahead;
+  r.prefetch_end = args.prefetch ? args.rowptr[row_end] - r.ahead : 0;  // into the following rows, not beyond the range
   T* out = static_cast<T*>(args.out);
   for (int64_t row = row_begin; row < row_end; ++row) {
     r.row = row;
@@ -137,6 +138,8 @@ void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_e
     int64_t f = 0;
     for (; f + kWide * L <= width; f += kWide * L)
       reduce_piece<T, Index, R, Weighted, kWide, false>(args, r, f, 0, out + f);
+    for (; f + kMiddle * L <= width; f += kMiddle * L)
+      reduce_piece<T, Index, R, Weighted, kMiddle, false>(args, r, f, 0, out + f);
     for (; f + kNarrow * L <= width; f += kNarrow * L)
       reduce_piece<T, Index, R, Weighted, kNarrow, false>(args, r, f, 0, out + f);
     if (f + L <= width) {

@@ -30,6 +30,7 @@ struct AggregateArgs {
   bool skip_loops = false;          // edges with col == row take no part (REQUIRES: reduce sum)
   bool pass_empty = false;          // rows without edges are passed over: out holds the others alone, one after another
   bool relu = false;                // applied last
+  bool prefetch = true;             // x is larger than an L2 cache
   bool stream = false;              // write around the cache: out will not be read soon
   const int64_t* rowptr = nullptr;  // [rows + 1]
   const void* col = nullptr;        // [edges], ascending within a row

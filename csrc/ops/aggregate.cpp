@@ -37,6 +37,7 @@ AggregateArgs aggregate_args(const AggregateTensors& t, const CsrTensors& csr, c
   args.x = x.const_data_ptr();
   args.x_stride = x.stride(0);
   args.width = x.size(1);
+  args.prefetch = wants_prefetch(csr.columns * args.width * element_bytes(args.dtype));
   if (t.self_scale.has_value()) {
     const bool one = t.self_scale->dim() == 1 && t.self_scale->size(0) == 1;
     args.self_scale = vector_data(t.self_scale, scale_type, one ? 1 : csr.rows, op, "self_scale", keep);

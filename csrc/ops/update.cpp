@@ -103,6 +103,7 @@ Tensor conv(const Tensor& rowptr, const Tensor& col, const Tensor& x, const Tens
     aggregate.x = product.const_data_ptr();
     aggregate.x_stride = n;
     aggregate.width = n;
+    aggregate.prefetch = wants_prefetch(csr.columns * n * element_bytes(dtype));
     if (aggregate.self_scale) set_self(aggregate, std::nullopt, product, csr.rows, op, keep);
     const Schedule how = schedule_for(schedule, shape_of(aggregate, csr), executor.max_workers());
     run_update(first, machine(), executor);
