@@ -256,7 +256,7 @@ void multiply_any(DType dtype, const void* packed_a, int64_t rows, const int64_t
 
 template <class A>
 constexpr GemmKernels gemm_kernels() {
-  return GemmKernels{kPanelRows,       kPanelColumns<A>, kBlock,     packed_a_size,
+  return GemmKernels{kPanelRows,       kPanelColumns<A>, kBlock,     kBlockStride, packed_a_size,
                      packed_b_size<A>, pack_a_any,       pack_b_any, multiply_any};
 }
 

@@ -81,6 +81,7 @@ struct GemmKernels {
   int64_t panel_rows;     // rows of A that one micro-kernel call covers
   int64_t panel_columns;  // columns of C in a panel of B
   int64_t k_block;        // products that are summed in one chain
+  int64_t row_stride;     // of a packed A of up to k_block columns, which is row after row at this stride
   // Elements (of the accumulator type) that a packed A of `rows` rows, a packed B of n columns, takes.
   int64_t (*packed_a_size)(int64_t rows, int64_t k);
   int64_t (*packed_b_size)(int64_t n, int64_t k);

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kPackedTileBytes = 384 << 10;  // of a 1 MiB L2, beside a panel of the weight
 constexpr int64_t kTileRowsMax = 512;
 constexpr int64_t kSlotsPerWorker = 16;
-constexpr int64_t kFlopsPerWorker = 1 << 20;  // below, a second worker costs more than it brings
+constexpr int64_t kFlopsPerWorker = 1 << 19;  // below, a second worker costs more than it brings
 constexpr int64_t kFlopsPerGatheredByte = 8;  // what one core computes while it gathers a byte
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -161,22 +161,23 @@ struct TileRows {
   }
 };
 
-// Aggregates rows into `tile` [rows.count, k], hubs copied from where they lie. Rows that are not listed have no edges.
+// Aggregates rows into `tile` [rows.count, k] at a row stride, hubs copied from where they lie. Rows that are not
+// listed have no edges.
 void aggregate_tile(const UpdateArgs& args, const KernelTable& table, const Hubs& hubs, const TileRows& rows,
-                    void* tile) {
+                    void* tile, int64_t stride) {
   const int64_t k = args.operands[0].k, end = rows.end();
   AggregateArgs part = *args.aggregate;
-  part.out_stride = k;
+  part.out_stride = stride;
   part.stream = false;
   part.pass_empty = rows.listed != nullptr;
   auto hub = std::lower_bound(hubs.rows.begin(), hubs.rows.end(), rows.first());
   for (int64_t row = rows.first(); row < end;) {
     const int64_t stop = hub != hubs.rows.end() && *hub < end ? *hub : end;
-    part.out = element(tile, args.dtype, rows.position(row) * k);
+    part.out = element(tile, args.dtype, rows.position(row) * stride);
     if (row < stop) table.aggregate(part, row, stop);
     row = stop;
     if (stop < end) {
-      std::memcpy(element(tile, args.dtype, rows.position(stop) * k),
+      std::memcpy(element(tile, args.dtype, rows.position(stop) * stride),
                   element(hubs.features.get(), args.dtype, (hub - hubs.rows.begin()) * k),
                   static_cast<size_t>(k * element_bytes(args.dtype)));
       ++row;
@@ -210,9 +211,13 @@ struct Update {
       if (i == 0 && !aggregated) {
         gemm.pack_a(args.dtype, kZeros, 0, 1, rows.count, nullptr, k_begin, k, k_total, packed);
       } else if (i == 0 && args.aggregate) {
-        void* tile = thread_tile().reserve(static_cast<size_t>(rows.count * k * element_bytes(args.dtype)));
-        aggregate_tile(args, table, hubs, rows, tile);
-        gemm.pack_a(args.dtype, tile, k, 1, rows.count, nullptr, k_begin, k, k_total, packed);
+        if (k_total <= gemm.k_block && element_bytes(args.dtype) == accumulator_bytes(args.dtype)) {
+          aggregate_tile(args, table, hubs, rows, packed, gemm.row_stride);  // where it would be packed
+        } else {
+          void* tile = thread_tile().reserve(static_cast<size_t>(rows.count * k * element_bytes(args.dtype)));
+          aggregate_tile(args, table, hubs, rows, tile, k);
+          gemm.pack_a(args.dtype, tile, k, 1, rows.count, nullptr, k_begin, k, k_total, packed);
+        }
       } else {
         const void* a = element(operand.a, args.dtype, rows.begin * operand.row_stride);
         gemm.pack_a(args.dtype, a, operand.row_stride, operand.column_stride, rows.count, rows.listed, k_begin, k,
