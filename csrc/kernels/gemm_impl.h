@@ -40,7 +40,7 @@ FRONTGI_INLINE void widen_run(const T* from, int64_t count, Accumulator<T>* to) 
   using A = Accumulator<T>;
   int64_t i = 0;
   for (; i + kLanes<A> <= count; i += kLanes<A>) store(to + i, load(from + i));
-  for (; i < count; ++i) to[i] = widen(from[i]);
+  if (i < count) store_first(to + i, load_first(from + i, int(count - i)), int(count - i));
 }
 
 template <class T>
@@ -104,10 +104,14 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
   using V = Vector<A>;
   constexpr int L = kLanes<A>;
   const T* bias = static_cast<const T*>(tile.bias);
-  if (tile.rows == kPanelRows && tile.columns >= NV * L && !tile.accumulate && !tile.listed) {  // the rule
+  if (tile.rows == kPanelRows && !tile.accumulate && !tile.listed) {  // the rule: no branch depends on the row
     V added[NV];
+    int left[NV];
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) added[v] = bias ? V(load(bias + v * L)) : V{};
+    for (int v = 0; v < NV; ++v) {
+      left[v] = int(smaller(L, tile.columns - v * L));
+      added[v] = !bias ? V{} : left[v] == L ? V(load(bias + v * L)) : V(load_first(bias + v * L, left[v]));
+    }
     Stored* c = static_cast<Stored*>(tile.c);
 #pragma GCC unroll 32
     for (int i = 0; i < kPanelRows; ++i, c += tile.stride) {
@@ -115,7 +119,9 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
       for (int v = 0; v < NV; ++v) {
         V value = acc[i][v] + added[v];
         if (tile.relu) value = (value < V{}) ? V{} : value;
-        if (tile.stream) {
+        if (left[v] < L) {
+          store_first(c + v * L, value, left[v]);
+        } else if (tile.stream) {
           store_stream(c + v * L, value);
         } else {
           store(c + v * L, value);
