@@ -194,7 +194,9 @@ def test_a_machine_without_sense_is_refused() -> None:
         (8, None, "aggregate_first", 8),
         (8, 8, "aggregate_first", 8),
         (8, 9, "aggregate_first", 8),
-        (9, 8, "multiply_first", 8),
+        (16, 12, "aggregate_first", 16),
+        (17, 16, "multiply_first", 16),
+        (64, 40, "multiply_first", 40),
         (1024, 16, "multiply_first", 16),
         (5, 0, "multiply_first", 0),
     ],
@@ -249,9 +251,9 @@ def test_it_can_say_why() -> None:
         "mixed on 128 worker(s) over 16 of 16 cache domain(s) of 16 MiB: average degree 100.0, width 1024, "
         "in slices of 16 features of all source rows; aggregate first."
     )
-    unknown = plan(ODD["no_destinations"].graph(), 9, 3, Topology.parse("llc:2x2"))
+    unknown = plan(ODD["no_destinations"].graph(), 19, 3, Topology.parse("llc:2x2"))
     assert unknown.explain() == (
-        "serial on 1 worker(s) over 1 of 2 cache domain(s) of unknown size: average degree 0.0, width 9; "
+        "serial on 1 worker(s) over 1 of 2 cache domain(s) of unknown size: average degree 0.0, width 19; "
         "multiply first."
     )
     assert isinstance(mixed, Plan)
