@@ -47,6 +47,19 @@ constexpr size_t kPooledBytes = 8 << 20;
 
 int64_t element_bytes(ScalarType type) { return type == ScalarType::Double ? 8 : type == ScalarType::Float ? 4 : 2; }
 
+int32_t shim_dtype(ScalarType type) {
+  switch (type) {
+    case ScalarType::Double:
+      return aoti_torch_dtype_float64();
+    case ScalarType::BFloat16:
+      return aoti_torch_dtype_bfloat16();
+    case ScalarType::Half:
+      return aoti_torch_dtype_float16();
+    default:
+      return aoti_torch_dtype_float32();
+  }
+}
+
 const char* type_name(ScalarType type) {
   switch (type) {
     case ScalarType::Float:
@@ -131,7 +144,11 @@ Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType 
       return torch::stable::from_blob(block, {sizes, 2}, {strides, 2}, like.device(), type, give_back);
     }
   }
-  return torch::stable::new_empty(like, {sizes, 2}, type);
+  // Not torch::stable::new_empty, which looks the op up by name at every call.
+  AtenTensorHandle fresh;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(2, sizes, strides, shim_dtype(type), aoti_torch_device_type_cpu(), 0, &fresh));
+  return Tensor(fresh);
 }
 
 BlockPool& output_pool() {

@@ -61,11 +61,10 @@ class GCNConv(NativeConv, _PyGGCNConv):  # type: ignore[misc]
         if product is None:
             lin: Any = self.lin
             materialize(lin, x)
-            weight = lin.weight
-            plain = is_plain_linear(lin) and lin.bias is None and weight.dtype == x.dtype
+            plain = is_plain_linear(lin) and lin.bias is None and lin.weight.dtype == x.dtype
             if plain and x.dim() == 2 and not torch.is_autocast_enabled("cpu"):
-                return conv(graph, x, weight, self.bias, "sum", **terms)
-            product = apply_linear(x, weight, None) if plain else lin(x)
+                return conv(graph, x, lin.weight, self.bias, "sum", **terms)
+            product = apply_linear(x, lin.weight, None) if plain else lin(x)
         if graph.origin != "sparse_tensor" and (terms or graph.edge_weight is not None):
             product = product.to(x.dtype)  # under autocast the product is half, and PyG's messages are float again
         out = aggregate_nodes(graph, product, "sum", **terms)

@@ -46,11 +46,10 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
                 terms["x_self"] = x_r
         layers = self._layers()
         one_pass = x_l.dim() == 2 and not torch.is_autocast_enabled("cpu")
-        if layers and one_pass and is_plain_linear(layers[0]) and layers[0].weight.dtype == x_l.dtype:
+        first: Any = layers[0] if layers else None
+        if layers and one_pass and is_plain_linear(first) and (weight := first.weight).dtype == x_l.dtype:
             fused = relu_follows(layers, 0)
-            weight: Any = layers[0].weight
-            bias: Any = layers[0].bias
-            out = conv(graph, x_l, weight, bias, reduce, activation="relu" if fused else None, **terms)
+            out = conv(graph, x_l, weight, first.bias, reduce, activation="relu" if fused else None, **terms)
             return run_dense(layers[2 if fused else 1 :], out)
         out = aggregate_nodes(graph, x_l, reduce, **terms)
         return self.nn(out) if layers is None else run_dense(layers, out)
@@ -63,12 +62,14 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
         x_l, x_r = x
         if x_r is None:
             return None
-        if torch.promote_types(self.eps.dtype, x_l.dtype) != x_l.dtype:
-            return f"eps in {self.eps.dtype} on features in {x_l.dtype}"
+        eps_dtype = self.eps.dtype
+        if eps_dtype != x_l.dtype and torch.promote_types(eps_dtype, x_l.dtype) != x_l.dtype:
+            return f"eps in {eps_dtype} on features in {x_l.dtype}"
         return "targets of another width than the sources" if x_r.size(-1) != x_l.size(-1) else None
 
     def _layers(self) -> list[torch.nn.Module] | None:
         """Returns the layers of ``nn`` if it does no more than call them in turn."""
-        if type(self.nn) is torch.nn.Sequential and is_plain(self.nn):
-            return list(self.nn)
-        return [self.nn] if isinstance(self.nn, torch.nn.Module) and is_plain_linear(self.nn) else None
+        nn = self.nn
+        if type(nn) is torch.nn.Sequential and is_plain(nn):
+            return list(nn._modules.values())
+        return [nn] if isinstance(nn, torch.nn.Module) and is_plain_linear(nn) else None

@@ -94,18 +94,18 @@ def is_plain_linear(module: torch.nn.Module) -> bool:
     return (
         type(module) in _PLAIN_LINEARS
         and is_plain(module)
-        and not isinstance(module.weight, torch.nn.parameter.UninitializedParameter)
+        and type(module.weight) is not torch.nn.parameter.UninitializedParameter
     )
 
 
 def run_dense(layers: list[torch.nn.Module], x: Tensor) -> Tensor:
-    """Calls ``layers`` in turn, a linear layer together with a ReLU behind it as one op."""
+    """Calls ``layers`` in turn on what one of our ops returned, a linear layer and a ReLU behind it as one op."""
     position = 0
     while position < len(layers):
-        layer = layers[position]
-        if is_plain_linear(layer):
+        layer: Any = layers[position]
+        if is_plain_linear(layer) and (weight := layer.weight).dtype == x.dtype:
             fused = relu_follows(layers, position)
-            x = apply_linear(x, layer.weight, layer.bias, "relu" if fused else None)  # type: ignore[arg-type]
+            x = linear(x, weight, layer.bias, "relu" if fused else None)
             position += 2 if fused else 1
         else:
             x = layer(x)

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.typing import SparseTensor
 
 from frontgi_pyg.adjacency import graph_of, graph_of_sparse
@@ -98,7 +97,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     def took(self, path: str) -> None:
         """Records the path a call took; compiled graphs record nothing."""
-        if self.path_taken != path and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and self.path_taken != path:
             self.path_taken = path
 
     def __prepare_scriptable__(self) -> MessagePassing:
@@ -204,7 +203,7 @@ def pyg_adjacency(adjacency: Any, edge_weight: Tensor | None, flow: str) -> tupl
 
 def materialize(linear: Any, x: Tensor) -> None:
     """Gives a lazy linear layer the width of ``x``, as its first call would."""
-    if is_uninitialized_parameter(getattr(linear, "weight", None)):
+    if type(getattr(linear, "weight", None)) is torch.nn.parameter.UninitializedParameter:
         linear.initialize_parameters(linear, (x,))
 
 

@@ -52,14 +52,13 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
         lin_l: Any = self.lin_l
         lin_r: Any = self.lin_r if with_root else None
         materialize(lin_l, x_l)
-        if with_root:
+        if lin_r is not None:
             materialize(lin_r, x_r)
-        linears = [lin_l, lin_r] if with_root else [lin_l]
         one_pass = (
             x_l.dim() == 2
             and not torch.is_autocast_enabled("cpu")
-            and all(is_plain_linear(lin) and lin.weight.dtype == x_l.dtype for lin in linears)
-            and (not with_root or lin_r.bias is None)
+            and _is_fused(lin_l, x_l)
+            and (lin_r is None or (lin_r.bias is None and _is_fused(lin_r, x_l)))
         )
         if one_pass:
             out = conv(
@@ -76,3 +75,7 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
             if with_root:
                 out = out + lin_r(x_r)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
+
+
+def _is_fused(linear: Any, x: Tensor) -> bool:
+    return is_plain_linear(linear) and linear.weight.dtype == x.dtype
