@@ -46,6 +46,33 @@ class DegreeStats:
     alpha: float
 
 
+class _Unwritten:
+    """The tensors of a CSR as they were when they were checked."""
+
+    @classmethod
+    def of(cls, rowptr: Any, col: Any, perm: Any) -> _Unwritten | None:
+        """Remembers them; :obj:`None` while tracing, and of inference tensors, which have no version counter."""
+        stored = (rowptr, col, rowptr if perm is None else perm)
+        if torch.compiler.is_compiling() or not all(isinstance(t, Tensor) and not t.is_inference() for t in stored):
+            return None
+        made = cls()
+        made.tensors, made.versions = stored, tuple(t._version for t in stored)
+        return made
+
+    def still(self, rowptr: Tensor, col: Tensor, perm: Tensor | None) -> bool:
+        """Returns whether these are the very tensors, and were not written to."""
+        own_rowptr, own_col, own_perm = self.tensors
+        return (
+            rowptr is own_rowptr
+            and col is own_col
+            and (own_perm is (rowptr if perm is None else perm))
+            and (rowptr._version, col._version, own_perm._version) == self.versions
+        )
+
+    tensors: tuple[Tensor, Tensor, Tensor]
+    versions: tuple[int, ...]
+
+
 class Graph:
     r"""A graph in CSR form, accepted by every layer in the place of ``edge_index``.
 
@@ -96,7 +123,7 @@ class Graph:
         self._by_weight: WeakIdKeyDictionary | None = None
         if not _checked:
             self._check()
-        self._versions = self._written()
+        self._trusted = _Unwritten.of(rowptr, col, perm)
 
     # Construction ---------------------------------------------------------------------------------
 
@@ -127,11 +154,10 @@ class Graph:
         if edge_index.dim() != 2 or edge_index.size(0) != 2:
             raise ValueError(f"Graph: 'edge_index' must be [2, num_edges] (got {list(edge_index.shape)})")
         num_edges = edge_index.size(1)
-        if edge_weight is not None and (edge_weight.dim() != 1 or edge_weight.size(0) != num_edges):
-            raise ValueError(f"Graph: 'edge_weight' must be [{num_edges}] (got {list(edge_weight.shape)})")
+        _require_weight(edge_weight, num_edges)
         if flow not in ("source_to_target", "target_to_source"):
             raise ValueError(f"Graph: 'flow' must be 'source_to_target' or 'target_to_source' (got {flow!r})")
-        _require_cpu(edge_index=edge_index, edge_weight=edge_weight)
+        _require_cpu(edge_index=edge_index)
         if num_nodes is None:
             num_nodes = _num_nodes(edge_index, flow)
         num_src, num_dst = (num_nodes, num_nodes) if not isinstance(num_nodes, tuple) else num_nodes
@@ -167,13 +193,12 @@ class Graph:
             IndexError: If a column is outside ``[0, num_src_nodes)``.
         """
         _require_indices(rowptr=rowptr, col=col)
-        _require_cpu(rowptr=rowptr, col=col, edge_weight=edge_weight)
+        _require_cpu(rowptr=rowptr, col=col)
         rowptr, col = rowptr.long(), col.contiguous()
         square = num_src_nodes is None
         num_src = rowptr.numel() - 1 if num_src_nodes is None else num_src_nodes
         torch.ops.frontgi.check_csr(rowptr, col, num_src)
-        if edge_weight is not None and tuple(edge_weight.shape) != tuple(col.shape):
-            raise ValueError(f"Graph: 'edge_weight' must be {list(col.shape)} (got {list(edge_weight.shape)})")
+        _require_weight(edge_weight, col.numel())
         perm = None
         if not _columns_ascend(rowptr, col):
             rowptr, col, perm = torch.ops.frontgi.coo_to_csr(
@@ -263,13 +288,22 @@ class Graph:
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns ``(rowptr, col, perm)`` by source, ``perm`` holding positions in this CSR; computed once."""
         self.require_unwritten()
-        return self._structural("transposed", lambda: transpose(self.rowptr, self.col, self.num_src_nodes))
+
+        def build() -> tuple[tuple[Tensor, Tensor, Tensor], _Unwritten | None]:
+            made = transpose(self.rowptr, self.col, self.num_src_nodes)
+            return made, _Unwritten.of(*made)
+
+        made, trusted = self._structural("transposed", build)
+        if trusted is not None and not torch.compiler.is_compiling() and not trusted.still(*made):
+            raise ValueError(f"Graph: the transpose of {self} was written to after it was made")
+        return made
 
     def weighted(self, edge_weight: Tensor | None) -> Graph:
         """Returns this graph with other edge weights, ``[num_edges]`` in the given order; the structure is shared."""
+        _require_weight(edge_weight, self.num_edges)
         other = Graph(self.rowptr, self.col, self._num_src_nodes, self.perm, edge_weight, self.origin, _checked=True)
         other._once = self._once
-        other._versions = self._versions
+        other._trusted = self._trusted
         return other
 
     def t(self) -> Graph:
@@ -355,44 +389,32 @@ class Graph:
         self._once = {}
         self._by_weight = None
         self._check()
-        self._versions = self._written()
+        self._trusted = _Unwritten.of(self.rowptr, self.col, self.perm)
 
     # What the kernels trust -----------------------------------------------------------------------
 
     def require_unwritten(self) -> None:
-        """Raises :class:`ValueError` if ``rowptr``, ``col`` or ``perm`` was written to since the graph was made.
+        """Raises :class:`ValueError` if ``rowptr``, ``col`` or ``perm`` was written to, or exchanged, since then.
 
-        Seen by torch's version counters: a write through NumPy, or to inference tensors, goes unseen.
+        Torch's version counters tell. They do not see writes through NumPy or ``.data`` or to inference tensors, and
+        compiled functions do not ask.
         """
-        versions = self._versions
-        if versions is None or torch.compiler.is_compiling():
+        trusted = self._trusted
+        if trusted is None or torch.compiler.is_compiling():
             return
-        rowptr_version, col_version, perm_version = versions
-        if (
-            self.rowptr._version == rowptr_version
-            and self.col._version == col_version
-            and (self.perm is None or self.perm._version == perm_version)
-        ):
-            return
-        raise ValueError(f"Graph: {self} was written to after it was made: make a new one of the changed tensors")
-
-    def _written(self) -> tuple[int, int, int] | None:
-        """Returns the version counters; :obj:`None` while tracing, and of inference tensors, which have none."""
-        perm = self.rowptr if self.perm is None else self.perm
-        stored = (self.rowptr, self.col, perm)
-        if torch.compiler.is_compiling() or not all(isinstance(t, Tensor) and not t.is_inference() for t in stored):
-            return None
-        return self.rowptr._version, self.col._version, perm._version
+        if not trusted.still(self.rowptr, self.col, self.perm):
+            raise ValueError(f"Graph: {self} was written to after it was made: make a new one of the changed tensors")
 
     def _check(self) -> None:
         """Raises unless the tensors are what the class promises (one pass over them)."""
         _require_indices(rowptr=self.rowptr, col=self.col, perm=self.perm)
-        _require_cpu(rowptr=self.rowptr, col=self.col, perm=self.perm, edge_weight=self.edge_weight)
+        if self.rowptr.dim() != 1:
+            raise ValueError(f"Graph: 'rowptr' must be 1-D (got {list(self.rowptr.shape)})")
+        _require_cpu(rowptr=self.rowptr, col=self.col, perm=self.perm)
         torch.ops.frontgi.check_csr(self.rowptr, self.col, self.num_src_nodes)
-        per_edge = {"perm": self.perm, "edge_weight": self.edge_weight}
-        for name, values in per_edge.items():
-            if values is not None and tuple(values.shape) != (self.num_edges,):
-                raise ValueError(f"Graph: '{name}' must be [{self.num_edges}] (got {list(values.shape)})")
+        _require_weight(self.edge_weight, self.num_edges)
+        if self.perm is not None and tuple(self.perm.shape) != (self.num_edges,):
+            raise ValueError(f"Graph: 'perm' must be [{self.num_edges}] (got {list(self.perm.shape)})")
         if not _columns_ascend(self.rowptr, self.col):
             raise ValueError("Graph: columns must ascend within a row (Graph.from_csr sorts them)")
         if self.perm is not None:
@@ -424,6 +446,16 @@ def _require_indices(**tensors: Any) -> None:
         if t is not None and (not isinstance(t, Tensor) or t.dtype not in (torch.int32, torch.int64)):
             got = t.dtype if isinstance(t, Tensor) else type(t).__name__
             raise TypeError(f"Graph: '{name}' must be an int32 or int64 tensor (got {got})")
+
+
+def _require_weight(edge_weight: Any, num_edges: int) -> None:
+    if edge_weight is None:
+        return
+    if not isinstance(edge_weight, Tensor):
+        raise TypeError(f"Graph: 'edge_weight' must be a tensor (got {type(edge_weight).__name__})")
+    if edge_weight.dim() != 1 or edge_weight.size(0) != num_edges:
+        raise ValueError(f"Graph: 'edge_weight' must be [{num_edges}] (got {list(edge_weight.shape)})")
+    _require_cpu(edge_weight=edge_weight)
 
 
 def _require_cpu(**tensors: Tensor | None) -> None:
@@ -527,7 +559,7 @@ def _flatten_with_keys(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
 def _unflatten(leaves: Any, context: tuple[Any, ...]) -> Graph:
     rowptr, col, perm, edge_weight = leaves
     # While tracing, leaves may be fake, wrapped, or no tensors at all.
-    real = all(leaf is None or type(leaf) is Tensor for leaf in leaves)
+    real = all(type(leaf) is Tensor for leaf in (rowptr, col)) and (perm is None or type(perm) is Tensor)
     checked = not real or in_transform() or torch.compiler.is_compiling()
     return Graph(rowptr, col, context[0], perm, edge_weight, context[1], _checked=checked)
 

@@ -87,10 +87,10 @@ class Plan:
 
 
 def order_for(width: int, out_width: int) -> Order:
-    """Returns the order that gathers narrower rows, ``(A X) W`` when they are equally wide.
+    """Returns the order that gathers narrower rows, ``(A X) W`` when they are as wide.
 
-    Widths are compared in cache lines of 16 values: 12 are gathered as slowly as 16, and ``A (X W)`` writes them once
-    more.
+    Widths are compared in steps of 16, a cache line of float32, whatever the dtype: 12 are gathered as slowly as 16,
+    and ``A (X W)`` writes them once more.
     """
     lines, out_lines = -(-width // 16), -(-out_width // 16)
     return "multiply_first" if out_lines < lines else "aggregate_first"

@@ -544,6 +544,55 @@ def test_a_csr_that_is_shared_and_written_to_is_refused() -> None:
             ops.aggregate(other, torch.ones(2, 2))
 
 
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_transpose_written_to_is_refused(part: int) -> None:
+    """The backward pass trusts it."""
+    graph = MESSY.graph()
+    x = torch.ones(20, 2, requires_grad=True)
+    ops.aggregate(graph, x).sum().backward()
+    (graph.transposed()[part] if part != 1 else graph.t().col)[1] = 1 << 30
+    with pytest.raises(ValueError, match=r"the transpose of Graph\(20 nodes, .* edges\) was written to"):
+        ops.aggregate(graph, x)
+
+
+@pytest.mark.parametrize("name", ["rowptr", "col", "perm"])
+def test_a_graph_whose_tensors_were_exchanged_is_refused(name: str) -> None:
+    graph = MESSY.graph()
+    setattr(graph, name, getattr(graph, name) + 5)
+    with pytest.raises(ValueError, match="was written to after it was made"):
+        ops.aggregate(graph, torch.ones(20, 2))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "weight"),
+    [
+        (ValueError, r"'edge_weight' must be \[100\] \(got \[101\]\)", torch.ones(101)),
+        (ValueError, r"'edge_weight' must be \[100\] \(got \[100, 1\]\)", torch.ones(100, 1)),
+        (ValueError, r"'edge_weight' must be on the CPU", torch.ones(100, device="meta")),
+        (TypeError, r"'edge_weight' must be a tensor \(got list\)", [1.0] * 100),
+    ],
+)
+def test_bad_weights(error: type[Exception], message: str, weight: Any) -> None:
+    index = torch.randint(0, 20, (2, 100))
+    makers = (
+        lambda: Graph.from_edge_index(index, 20, weight),
+        lambda: Graph.from_edge_index(index, 20).weighted(weight),
+        lambda: Graph.from_csr(torch.arange(101), torch.zeros(100, dtype=torch.int64), edge_weight=weight),
+        lambda: Graph(torch.arange(101), torch.zeros(100, dtype=torch.int64), edge_weight=weight),
+    )
+    for make in makers:
+        with pytest.raises(error, match=f"^Graph: {message}"):
+            make()
+
+
+def test_a_parameter_among_the_leaves_hides_nothing() -> None:
+    broken = Graph(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), edge_weight=torch.nn.Parameter(torch.ones(2)))
+    broken.col = torch.tensor([0, 7])
+    leaves, spec = _pytree.tree_flatten(broken)
+    with pytest.raises(IndexError, match="'col' must be in"):
+        _pytree.tree_unflatten(leaves, spec)
+
+
 def test_a_graph_may_be_rebuilt_of_leaves_that_are_no_tensors() -> None:
     """As tracing does."""
     graph = MESSY.graph()

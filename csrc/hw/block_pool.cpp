@@ -33,18 +33,20 @@ void* map_block(size_t bytes) {
   return block;
 }
 void unmap_block(void* block, size_t bytes) { munmap(block, bytes); }
-void offer_back(void* block, size_t bytes) {
+// Whether the system may take the block's pages from now on; without that, keeping it would deprive others.
+bool offer_back(void* block, size_t bytes) {
 #if defined(MADV_FREE)
-  madvise(block, bytes, MADV_FREE);
+  return madvise(block, bytes, MADV_FREE) == 0;
 #else
   (void)block;
   (void)bytes;
+  return false;
 #endif
 }
 #else
 void* map_block(size_t) { return nullptr; }
 void unmap_block(void*, size_t) {}
-void offer_back(void*, size_t) {}
+bool offer_back(void*, size_t) { return false; }
 #endif
 
 }  // namespace
@@ -53,40 +55,56 @@ BlockPool::~BlockPool() { set_limit(0); }
 
 void* BlockPool::take(size_t bytes) {
   const size_t wanted = whole_pages(bytes);
-  if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-    for (size_t i = kept_.size(); i-- > 0;) {  // the one given last may still be in the caches
-      const Block block = kept_[i];
-      if (block.bytes < wanted || block.bytes - wanted > wanted / kWastedPart) continue;
-      kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
-      kept_bytes_ -= block.bytes;
-      // What it is too long by goes back at once: a block is always as long as its request.
-      if (block.bytes > wanted) unmap_block(static_cast<char*>(block.start) + wanted, block.bytes - wanted);
-      return block.start;
+  Block best{nullptr, 0};
+  {
+    const std::lock_guard guard(mutex_);
+    size_t at = kept_.size();
+    for (size_t i = kept_.size(); i-- > 0;) {  // the tightest; of equals the one given last, which may still be cached
+      const size_t have = kept_[i].bytes;
+      if (have < wanted || have - wanted > wanted / kWastedPart) continue;
+      if (at == kept_.size() || have < kept_[at].bytes) at = i;
+    }
+    if (at < kept_.size()) {
+      best = kept_[at];
+      kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(at));
+      kept_bytes_ -= best.bytes;
     }
   }
-  return map_block(wanted);
+  if (!best.start) return map_block(wanted);
+  // What it is too long by goes back at once: a block is always as long as its request.
+  if (best.bytes > wanted) unmap_block(static_cast<char*>(best.start) + wanted, best.bytes - wanted);
+  return best.start;
 }
 
 void BlockPool::give(void* block, size_t bytes) {
   const size_t length = whole_pages(bytes);
-  if (std::unique_lock lock(mutex_, std::try_to_lock); lock && length <= limit_bytes_) {
-    drop_oldest_until(limit_bytes_ - length);
-    offer_back(block, length);
-    kept_.push_back({block, length});
-    kept_bytes_ += length;
-    return;
+  bool kept = false;
+  std::vector<Block> dropped;
+  if (offer_back(block, length)) {
+    const std::lock_guard guard(mutex_);
+    if (length <= limit_bytes_) {
+      dropped = take_oldest_until(limit_bytes_ - length);
+      kept_.push_back({block, length});
+      kept_bytes_ += length;
+      kept = true;
+    }
   }
-  unmap_block(block, length);
+  if (!kept) unmap_block(block, length);
+  for (const Block& old : dropped) unmap_block(old.start, old.bytes);
 }
 
 void BlockPool::set_limit(size_t limit_bytes) {
-  const std::lock_guard lock(mutex_);
-  limit_bytes_ = limit_bytes;
-  drop_oldest_until(limit_bytes);
+  std::vector<Block> dropped;
+  {
+    const std::lock_guard guard(mutex_);
+    limit_bytes_ = limit_bytes;
+    dropped = take_oldest_until(limit_bytes);
+  }
+  for (const Block& old : dropped) unmap_block(old.start, old.bytes);
 }
 
 size_t BlockPool::kept_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard guard(mutex_);
   return kept_bytes_;
 }
 
@@ -98,13 +116,15 @@ size_t BlockPool::default_limit_bytes() {
   return 0;
 }
 
-void BlockPool::drop_oldest_until(size_t bytes) {
-  size_t dropped = 0;
+std::vector<BlockPool::Block> BlockPool::take_oldest_until(size_t bytes) {
+  std::vector<Block> dropped;
   while (kept_bytes_ > bytes) {
-    unmap_block(kept_[dropped].start, kept_[dropped].bytes);
-    kept_bytes_ -= kept_[dropped++].bytes;
+    const Block& oldest = kept_[dropped.size()];
+    kept_bytes_ -= oldest.bytes;
+    dropped.push_back(oldest);
   }
-  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(dropped));
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(dropped.size()));
+  return dropped;
 }
 
 }  // namespace frontgi

@@ -5,8 +5,8 @@
 // the work: a fifth of the time of a 512 MB aggregation. A block that was freed is kept, marked as one that the system
 // may take back at any time (MADV_FREE): while it does not, the next call finds it as it was, without faults.
 //
-// Thread safety: any thread may call anything. A block may be given back by another thread than took it, and in a
-// forked child, where a lock that was held in the parent only means that nothing is kept.
+// Thread safety: any thread may call anything, and give back what another took. Who forks takes the lock around it
+// (lock, unlock), so that a child never finds it held.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,9 @@ class BlockPool {
   void set_limit(size_t limit_bytes);
   size_t kept_bytes() const;
 
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
   // A quarter of the machine's memory.
   static size_t default_limit_bytes();
 
@@ -39,7 +42,7 @@ class BlockPool {
     void* start;
     size_t bytes;
   };
-  void drop_oldest_until(size_t bytes);
+  std::vector<Block> take_oldest_until(size_t bytes);  // out of what is kept; the caller unmaps them, unlocked
 
   mutable std::mutex mutex_;
   std::vector<Block> kept_;  // oldest first

@@ -139,11 +139,13 @@ FRONTGI_INLINE void finish_tile(const TileOfC& tile, const Vector<Accumulator<T>
       V value = acc[i][v];
       const bool whole = left >= L;
       // No bias adds zeros, as in the unrolled path: the sign of a zero must not depend on the path.
-      if (!tile.accumulate) {
+      if (tile.accumulate) {
+        value = value + (whole ? load(c + v * L) : load_first(c + v * L, int(left)));
+      } else {
+        // No bias adds zeros, as in the unrolled path: the sign of a zero must not depend on the path.
         value = value + (!bias ? V{} : whole ? V(load(bias + v * L)) : V(load_first(bias + v * L, int(left))));
+        if (tile.relu) value = (value < V{}) ? V{} : value;
       }
-      if (tile.accumulate) value = value + (whole ? load(c + v * L) : load_first(c + v * L, int(left)));
-      if (tile.relu) value = (value < V{}) ? V{} : value;
       if (!whole) {
         store_first(c + v * L, value, int(left));
       } else if (tile.stream) {

@@ -31,11 +31,11 @@ Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& s
 constexpr int64_t kWorkersMax = 1 << 16;
 AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr);
 
-// Outputs this large leave the cache before anyone reads them.
 // Rows of features that lie in an L2 cache need no prefetching, which took a quarter of the time of gathering narrow
 // ones.
 inline bool wants_prefetch(int64_t bytes) { return bytes > (1 << 20); }
 
+// Outputs this large leave the cache before anyone reads them.
 inline bool streams(int64_t bytes) { return bytes > (16 << 20); }
 
 }  // namespace frontgi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "boundary.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -34,12 +35,16 @@ bool has_threads() {
   return true;
 }
 
-const int registered = pthread_atfork([] { had_threads.store(has_threads(), std::memory_order_relaxed); }, nullptr,
-                                      [] {
-                                        if (had_threads.load(std::memory_order_relaxed)) {
-                                          lost.store(true, std::memory_order_relaxed);
-                                        }
-                                      });
+void before_fork() {
+  had_threads.store(has_threads(), std::memory_order_relaxed);
+  output_pool().lock();
+}
+void after_fork_in_parent() { output_pool().unlock(); }
+void after_fork_in_child() {
+  output_pool().unlock();
+  if (had_threads.load(std::memory_order_relaxed)) lost.store(true, std::memory_order_relaxed);
+}
+const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 #endif
 
 // Below, the allocator's own reuse is as good.
@@ -55,7 +60,7 @@ int32_t shim_dtype(ScalarType type) {
       return aoti_torch_dtype_bfloat16();
     case ScalarType::Half:
       return aoti_torch_dtype_float16();
-    default:
+    default:  // no output is of another kind
       return aoti_torch_dtype_float32();
   }
 }
@@ -136,7 +141,7 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
 }
 
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type) {
-  const int64_t sizes[] = {rows, columns}, strides[] = {columns, 1};
+  const int64_t sizes[] = {rows, columns}, strides[] = {std::max<int64_t>(columns, 1), 1};
   const size_t bytes = static_cast<size_t>(rows * columns * element_bytes(type));
   if (bytes >= kPooledBytes) {
     if (void* block = output_pool().take(bytes)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Row-blocked Update (FrontGI, algorithm 5, section 3.3) and the fused layer (section 3).
 //
-// Idea: every worker multiplies its own tiles of rows by the whole weight, packed once for all; a tile, aggregated or
-// copied, is packed into the worker's L2 cache and used at once. Rows are dealt in slots of equal work.
+// Idea: every worker multiplies its own tiles of rows by the whole weight, packed once for all; a tile is
+// aggregated or copied, packed in the worker's L2 cache and used at once. Rows are dealt in slots of equal work.
 #include "update.h"
 
 #include <algorithm>
@@ -106,7 +106,9 @@ PackedWeights pack_weights(const UpdateArgs& args, const UpdatePlan& plan, const
     }
     const int64_t panel = plan.k_total * gemm.panel_columns;
     const char* own = static_cast<const char*>(packed.memory.get()) + begin * panel * element_size;
-    if (!all_finite(args.dtype, own, (end - begin) * panel)) finite.store(false, std::memory_order_relaxed);
+    if (args.aggregate && !all_finite(args.dtype, own, (end - begin) * panel)) {
+      finite.store(false, std::memory_order_relaxed);
+    }
   });
   packed.finite = finite.load(std::memory_order_relaxed);
   return packed;
@@ -119,11 +121,13 @@ struct Hubs {
   AlignedBuffer features;     // [rows.size(), k]
 };
 
-Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const RowSlots& slots, Executor& executor) {
+Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const KernelTable& table, const RowSlots& slots,
+                    Executor& executor) {
   Hubs hubs;
   if (!args.aggregate || plan.workers == 1) return hubs;
+  const int64_t* rowptr = args.aggregate->rowptr;
   for (int64_t row = 0; row < args.rows; ++row) {
-    if (slots.is_hub(row)) hubs.rows.push_back(row);
+    if (slots.is_hub(row) && rowptr[row] < rowptr[row + 1]) hubs.rows.push_back(row);
   }
   if (hubs.rows.empty()) return hubs;
   const int64_t k = args.operands[0].k;
@@ -143,7 +147,7 @@ Hubs aggregate_hubs(const UpdateArgs& args, const UpdatePlan& plan, const RowSlo
       part.out = element(hubs.features.get(), args.dtype, hub * k + begin);
       part.out_stride = k;
       const int64_t row = hubs.rows[static_cast<size_t>(hub)];
-      kernels().aggregate(part, row, row + 1);
+      table.aggregate(part, row, row + 1);
     });
   });
   return hubs;
@@ -255,12 +259,19 @@ struct Update {
     const int64_t* rowptr = args.aggregate->rowptr;
     std::vector<int64_t> with, without;
     const auto flush_with = [&] {
-      tile({0, static_cast<int64_t>(with.size()), with.data()}, true);
+      if (with.empty()) return;
+      const int64_t first = with.front(), count = static_cast<int64_t>(with.size());
+      const bool gapless = with.back() - first + 1 == count;
+      tile(gapless ? TileRows{first, count} : TileRows{0, count, with.data()}, true);
       with.clear();
     };
     const auto flush_without = [&] {
       const TileRows rows{0, static_cast<int64_t>(without.size()), without.data()};
-      args.operand_count == 1 ? fill(rows) : tile(rows, false);
+      if (args.operand_count == 1) {
+        fill(rows);
+      } else {
+        tile(rows, false);
+      }
       without.clear();
     };
     for (int64_t row = begin; row < end; ++row) {
@@ -307,7 +318,7 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
   const PackedWeights weights = pack_weights(args, plan, gemm, executor);
   const RowSlots slots(args.aggregate ? args.aggregate->rowptr : nullptr, args.rows, plan.edge_cost, plan.row_cost,
                        plan.slots);
-  const Hubs hubs = aggregate_hubs(args, plan, slots, executor);
+  const Hubs hubs = aggregate_hubs(args, plan, table, slots, executor);
   const Update update{args, plan, table, gemm, weights.memory.get(), hubs};
   // A zero times a weight or a scale that is infinite or NaN is NaN, as in PyG: then every row must be multiplied.
   const AggregateArgs* aggregate = args.aggregate;
@@ -321,7 +332,11 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
   executor.run(plan.workers, [&](int64_t worker) {
     queues.drain(machine.home_domain(worker, plan.workers) % domains, [&](int64_t, int64_t slot) {
       const int64_t begin = first_row(slot), end = first_row(slot + 1);
-      empty_rows_are_zeros ? update.rows_by_edges(begin, end) : update.rows(begin, end);
+      if (empty_rows_are_zeros) {
+        update.rows_by_edges(begin, end);
+      } else {
+        update.rows(begin, end);
+      }
     });
   });
 }

@@ -66,6 +66,14 @@ TEST_CASE("block pool: the oldest are let go beyond the limit, and everything at
   CHECK(pool.kept_bytes() == 0);
 }
 
+TEST_CASE("block pool: sizes in turn do not wear the blocks down") {
+  BlockPool pool(1000 * kPage);
+  for (int i = 0; i < 20; ++i) {
+    for (const size_t pages : {16, 15}) pool.give(pool.take(pages * kPage), pages * kPage);
+  }
+  CHECK(pool.kept_bytes() <= (16 + 15) * kPage);
+}
+
 TEST_CASE("block pool: no memory is nullptr") {
   BlockPool pool(10 * kPage);
   CHECK(pool.take(size_t{1} << 60) == nullptr);

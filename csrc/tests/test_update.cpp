@@ -220,24 +220,35 @@ TEST_CASE("fused layer: the same bits for every executor, hubs shared by several
   Random random(35);
   const Graph graphs[] = {hub_graph("hubs", 200, 150, 6000, random),
                           power_law_graph("power law", 400, 4000, false, random),
-                          graph_of("one row", 1, 1, Edges(30000, {0, 0}))};
+                          graph_of("one row", 1, 1, Edges(30000, {0, 0})),
+                          graph_of("fewer rows than slots", 9, 3, {{1, 0}, {1, 2}, {2, 1}, {6, 0}, {6, 1}, {8, 2}})};
   for (const Graph& graph : graphs) {
     for (const DType dtype : kDTypes) {
-      AggregateCase c(graph, dtype, 70, random);
-      c.add_edge_weight(random);
-      if (random.below(2)) c.add_self(random);
-      const Matrix weight = random_matrix(dtype, 40, c.width, random), bias = random_matrix(dtype, 1, 40, random);
-      const Matrix x_root = random_matrix(dtype, graph.rows, 9, random),
-                   root_weight = random_matrix(dtype, 40, 9, random);
-      const Factors factors{&x_root, &root_weight};
-      const Factors* root = random.below(2) ? &factors : nullptr;
-      const Matrix expected = two_steps(c, weight, root, &bias, true);
-      for (const NamedExecutor& how : executors()) {
-        const bool same = fused(c, weight, root, &bias, true, *how.executor).same_bits(expected);
-        CAPTURE(graph.name);
-        CAPTURE(name_of(dtype));
-        CAPTURE(how.name);
-        CHECK(same);
+      for (const int64_t k : {70, 256, 300}) {
+        for (const bool with_self : {false, true}) {
+          for (const bool with_root : {false, true}) {
+            AggregateCase c(graph, dtype, k, random);
+            c.add_edge_weight(random);
+            if (with_self) c.add_self(random);
+            const int64_t n = graph.rows < 10 ? 1000 : 40;  // work enough for several workers
+            const Matrix weight = random_matrix(dtype, n, k, random), bias = random_matrix(dtype, 1, n, random);
+            const Matrix x_root = random_matrix(dtype, graph.rows, 9, random),
+                         root_weight = random_matrix(dtype, n, 9, random);
+            const Factors factors{&x_root, &root_weight};
+            const Factors* root = with_root ? &factors : nullptr;
+            const Matrix expected = two_steps(c, weight, root, &bias, true);
+            for (const NamedExecutor& how : executors()) {
+              const bool same = fused(c, weight, root, &bias, true, *how.executor).same_bits(expected);
+              CAPTURE(graph.name);
+              CAPTURE(name_of(dtype));
+              CAPTURE(k);
+              CAPTURE(with_self);
+              CAPTURE(with_root);
+              CAPTURE(how.name);
+              CHECK(same);
+            }
+          }
+        }
       }
     }
   }

@@ -224,10 +224,8 @@ class Aggregation:
 
     def _extremum_gradients(self, grad: Tensor) -> tuple[Tensor, OptTensor]:
         extras = (self.row_scale, self.col_scale, self.self_scale, self.x_self)
-        if any(t is not None for t in extras) or self.skip_loops:
-            raise NotImplementedError(
-                "aggregate: 'min' and 'max' with scales, a self term or skip_loops have no gradient"
-            )
+        if any(t is not None for t in extras):
+            raise NotImplementedError("aggregate: 'min' and 'max' with scales or a self term have no gradient")
         # Half results were rounded: who reached them is found in float32.
         dtype = accumulator_dtype(self.x.dtype)
         wide = dataclasses.replace(self, x=self.x.to(dtype))
