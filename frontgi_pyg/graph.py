@@ -163,7 +163,9 @@ class Graph:
         num_src, num_dst = (num_nodes, num_nodes) if not isinstance(num_nodes, tuple) else num_nodes
         edge_index = plain(edge_index).long()
         source, target = (0, 1) if flow == "source_to_target" else (1, 0)
-        rowptr, col, perm = torch.ops.frontgi.coo_to_csr(edge_index[target], edge_index[source], num_dst, num_src)
+        rowptr, col, perm = _trainable(
+            lambda: torch.ops.frontgi.coo_to_csr(edge_index[target], edge_index[source], num_dst, num_src)
+        )
         square = not isinstance(num_nodes, tuple)
         return cls(rowptr, col, None if square else num_src, perm, edge_weight, _checked=True)
 
@@ -194,18 +196,20 @@ class Graph:
         """
         _require_indices(rowptr=rowptr, col=col)
         _require_cpu(rowptr=rowptr, col=col)
-        rowptr, col = rowptr.long(), col.contiguous()
+        rowptr, col = _own(rowptr.long()), _own(col.contiguous())
         square = num_src_nodes is None
         num_src = rowptr.numel() - 1 if num_src_nodes is None else num_src_nodes
         torch.ops.frontgi.check_csr(rowptr, col, num_src)
         _require_weight(edge_weight, col.numel())
         perm = None
         if not _columns_ascend(rowptr, col):
-            rowptr, col, perm = torch.ops.frontgi.coo_to_csr(
-                expand_rowptr(rowptr, col.numel()), col.long(), rowptr.numel() - 1, num_src
+            rowptr, col, perm = _trainable(
+                lambda: torch.ops.frontgi.coo_to_csr(
+                    expand_rowptr(rowptr, col.numel()), col.long(), rowptr.numel() - 1, num_src
+                )
             )
         if col.dtype == torch.int64 and max(num_src, col.numel()) <= torch.iinfo(torch.int32).max:
-            col = col.int()
+            col = _trainable(col.int)
         return cls(rowptr, col, None if square else num_src, perm, edge_weight, origin, _checked=True)
 
     @classmethod
@@ -320,6 +324,7 @@ class Graph:
         if edge_weight is None:
             return None
         weight = edge_weight
+        _require_weight(weight, self.num_edges)
         if self.perm is None and weight.dtype == dtype:
             return weight  # not remembered: a memory that holds its own key never lets go of it
 
@@ -357,6 +362,7 @@ class Graph:
 
     def edge_index(self) -> Tensor:
         """Returns the int64 ``[2, num_edges]`` edges (source, destination) in their given order."""
+        self.require_unwritten()
         both = torch.stack([self.col.long(), expand_rowptr(self.rowptr, self.num_edges)])
         if self.perm is None:
             return both
@@ -411,6 +417,10 @@ class Graph:
         if self.rowptr.dim() != 1:
             raise ValueError(f"Graph: 'rowptr' must be 1-D (got {list(self.rowptr.shape)})")
         _require_cpu(rowptr=self.rowptr, col=self.col, perm=self.perm)
+        num_src = self._num_src_nodes
+        if num_src is not None and (not isinstance(num_src, int) or num_src < 0):
+            kind = ValueError if isinstance(num_src, int) else TypeError
+            raise kind(f"Graph: 'num_src_nodes' must be an integer of at least 0 (got {num_src!r})")
         torch.ops.frontgi.check_csr(self.rowptr, self.col, self.num_src_nodes)
         _require_weight(self.edge_weight, self.num_edges)
         if self.perm is not None and tuple(self.perm.shape) != (self.num_edges,):
@@ -423,6 +433,10 @@ class Graph:
                 torch.ops.frontgi.check_csr(one_row, self.perm, self.num_edges)
             except IndexError as error:
                 raise IndexError(str(error).replace("'col'", "'perm'")) from None
+            named = torch.zeros(self.num_edges, dtype=torch.bool, device="cpu")
+            named[self.perm.long()] = True
+            if not bool(named.all()):
+                raise ValueError("Graph: 'perm' must name every position once")
 
 
 # Small conversions --------------------------------------------------------------------------------
@@ -455,7 +469,21 @@ def _require_weight(edge_weight: Any, num_edges: int) -> None:
         raise TypeError(f"Graph: 'edge_weight' must be a tensor (got {type(edge_weight).__name__})")
     if edge_weight.dim() != 1 or edge_weight.size(0) != num_edges:
         raise ValueError(f"Graph: 'edge_weight' must be [{num_edges}] (got {list(edge_weight.shape)})")
+    if edge_weight.is_complex():
+        raise TypeError(f"Graph: 'edge_weight' must be real (got {edge_weight.dtype})")
     _require_cpu(edge_weight=edge_weight)
+
+
+def _trainable(build: Callable[[], Value]) -> Value:
+    """Returns ``build()``, of no inference tensors: a backward pass may save them later."""
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return build()
+    with torch.inference_mode(False):
+        return build()
+
+
+def _own(t: Tensor) -> Tensor:
+    return t if torch.compiler.is_compiling() or not t.is_inference() else _trainable(t.clone)
 
 
 def _require_cpu(**tensors: Tensor | None) -> None:

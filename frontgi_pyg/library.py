@@ -56,17 +56,22 @@ def set_output_pool_limit(limit_bytes: int) -> None:
         limit_bytes: Bytes; a quarter of the machine's memory at first. Linux only: elsewhere nothing is kept.
 
     Raises:
-        ValueError: If ``limit_bytes`` is negative.
+        TypeError: If ``limit_bytes`` is not an integer.
+        ValueError: If it is negative.
     """
+    if not isinstance(limit_bytes, int) or isinstance(limit_bytes, bool):
+        raise TypeError(f"set_output_pool_limit: 'limit_bytes' must be an integer (got {limit_bytes!r})")
+    limit_bytes = min(limit_bytes, torch.iinfo(torch.int64).max)
     torch.ops.frontgi.set_output_pool_limit(limit_bytes)
 
 
 def call(op: Callable[..., Any], differentiated: bool, *args: Any) -> Any:
     """Calls an op, past its gradient rule where nothing will be differentiated.
 
-    The rule is a Python function that torch runs at every call, for a third of a small op's time.
+    The rule is a Python function that torch runs at every call, for a third of a small op's time. Inside a transform
+    (``vmap``, ``functionalize``) an input does not tell whether what it wraps is differentiated.
     """
-    if differentiated or torch.compiler.is_compiling():
+    if differentiated or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return op(*args)
     with torch._C._AutoDispatchBelowAutograd():
         return op(*args)

@@ -585,6 +585,44 @@ def test_bad_weights(error: type[Exception], message: str, weight: Any) -> None:
             make()
 
 
+def test_positions_that_name_an_edge_twice_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^Graph: 'perm' must name every position once"):
+        Graph(torch.tensor([0, 2]), torch.tensor([0, 0]), 1, torch.tensor([0, 0]))
+
+
+@pytest.mark.parametrize(("error", "count"), [(TypeError, 2.5), (ValueError, -1)])
+def test_a_bad_number_of_sources(error: type[Exception], count: Any) -> None:
+    with pytest.raises(error, match=r"^Graph: 'num_src_nodes' must be an integer of at least 0 \(got "):
+        Graph(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), count)
+
+
+def test_a_weight_that_was_assigned_is_checked() -> None:
+    graph = MESSY.graph()
+    graph.edge_weight = torch.rand(MESSY.num_edges + 1)
+    with pytest.raises(ValueError, match="'edge_weight' must be"):
+        ops.aggregate(graph, torch.ones(20, 2))
+    with pytest.raises(TypeError, match="'edge_weight' must be real"):
+        MESSY.graph(torch.ones(MESSY.num_edges, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("form", ["edge_index", "CSR", "unsorted CSR"])
+def test_a_graph_made_in_inference_mode_can_be_trained_with(form: str) -> None:
+    with torch.inference_mode():
+        rowptr, col = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1], dtype=torch.int32)
+        graph = (
+            Graph.from_edge_index(torch.tensor([[0, 1, 1], [0, 0, 1]]), 2)
+            if form == "edge_index"
+            else Graph.from_csr(rowptr, col if form == "CSR" else col[[1, 0, 2]].long())
+        )
+    x = torch.ones(2, 1, requires_grad=True)
+    ops.aggregate(graph, x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.flatten().tolist() == [1, 2]
+    graph.col[0] = 1
+    with pytest.raises(ValueError, match="was written to"):
+        ops.aggregate(graph, x)
+
+
 def test_a_parameter_among_the_leaves_hides_nothing() -> None:
     broken = Graph(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), edge_weight=torch.nn.Parameter(torch.ones(2)))
     broken.col = torch.tensor([0, 7])

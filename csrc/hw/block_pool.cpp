@@ -70,7 +70,12 @@ void* BlockPool::take(size_t bytes) {
       kept_bytes_ -= best.bytes;
     }
   }
-  if (!best.start) return map_block(wanted);
+  if (!best.start) {
+    void* fresh = map_block(wanted);
+    if (fresh) return fresh;
+    drop_all();  // what is kept may be what is missing
+    return map_block(wanted);
+  }
   // What it is too long by goes back at once: a block is always as long as its request.
   if (best.bytes > wanted) unmap_block(static_cast<char*>(best.start) + wanted, best.bytes - wanted);
   return best.start;
@@ -99,6 +104,15 @@ void BlockPool::set_limit(size_t limit_bytes) {
     const std::lock_guard guard(mutex_);
     limit_bytes_ = limit_bytes;
     dropped = take_oldest_until(limit_bytes);
+  }
+  for (const Block& old : dropped) unmap_block(old.start, old.bytes);
+}
+
+void BlockPool::drop_all() {
+  std::vector<Block> dropped;
+  {
+    const std::lock_guard guard(mutex_);
+    dropped = take_oldest_until(0);
   }
   for (const Block& old : dropped) unmap_block(old.start, old.bytes);
 }

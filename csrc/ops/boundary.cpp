@@ -142,7 +142,11 @@ const void* vector_data(const OptionalTensor& t, ScalarType type, int64_t size, 
 
 Tensor new_matrix(const Tensor& like, int64_t rows, int64_t columns, ScalarType type) {
   const int64_t sizes[] = {rows, columns}, strides[] = {std::max<int64_t>(columns, 1), 1};
-  const size_t bytes = static_cast<size_t>(rows * columns * element_bytes(type));
+  int64_t elements = 0, total_bytes = 0;
+  const bool too_large = __builtin_mul_overflow(rows, columns, &elements) ||
+                         __builtin_mul_overflow(elements, element_bytes(type), &total_bytes);
+  require(!too_large, "frontgi", "an output of ", rows, " by ", columns, " elements is larger than any memory");
+  const size_t bytes = static_cast<size_t>(total_bytes);
   if (bytes >= kPooledBytes) {
     if (void* block = output_pool().take(bytes)) {
       const auto give_back = [bytes](void* data) { output_pool().give(data, bytes); };

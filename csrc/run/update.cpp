@@ -320,7 +320,7 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
                        plan.slots);
   const Hubs hubs = aggregate_hubs(args, plan, table, slots, executor);
   const Update update{args, plan, table, gemm, weights.memory.get(), hubs};
-  // A zero times a weight or a scale that is infinite or NaN is NaN, as in PyG: then every row must be multiplied.
+  // A zero times a weight or a scale that is infinite or NaN is NaN: then every row must be multiplied.
   const AggregateArgs* aggregate = args.aggregate;
   const bool empty_rows_are_zeros = aggregate && !aggregate->x_self && weights.finite &&
                                     (!aggregate->row_scale || all_finite(args.dtype, aggregate->row_scale, args.rows));

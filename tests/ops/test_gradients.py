@@ -439,6 +439,27 @@ def test_what_a_graph_remembers_inside_a_transform_is_not_kept() -> None:
     assert stored.tolist() == [2.0, 1.0, 3.0]
 
 
+@pytest.mark.parametrize("transform", ["vmap", "functionalize"])
+def test_gradients_pass_through_transforms(transform: str) -> None:
+    """Inside, an input does not tell that it is differentiated outside."""
+    graph, weight = SMALL.graph(), torch.randn(4, 3)
+    ops_of = {
+        "aggregate": lambda x: ops.aggregate(graph, x),
+        "conv": lambda x: ops.conv(graph, x, weight),
+        "linear": lambda x: ops.linear(x, weight),
+    }
+    for name, op in ops_of.items():
+        x = torch.randn(2, 5, 3, requires_grad=True)
+        if transform == "vmap":
+            out = torch.vmap(op)(x)
+        else:
+            out = torch.stack([torch.func.functionalize(op)(part) for part in x])
+        (grad,) = torch.autograd.grad(out.square().sum(), x)
+        other = x.detach().clone().requires_grad_()
+        (expected,) = torch.autograd.grad(torch.stack([op(part) for part in other]).square().sum(), other)
+        assert torch.equal(grad, expected), name
+
+
 def test_vmap_over_a_backward_pass() -> None:
     graph, x = SMALL.graph(), torch.randn(5, 3, requires_grad=True)
     out = ops.aggregate(graph, x)

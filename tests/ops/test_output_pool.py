@@ -117,6 +117,12 @@ def test_an_output_is_a_tensor_like_any_other(x: Tensor) -> None:
     assert out.shape == (10, 10)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1 << 21, (1 << 41) + 1), (1 << 40, 1 << 41), (1 << 31, 1 << 30)])
+def test_an_output_larger_than_any_memory_is_an_error(rows: int, columns: int) -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        ops.linear(torch.empty(rows, 0), torch.empty(columns, 0))
+
+
 def is_mapped(address: int) -> bool:
     """Whether memory lies at an address of this process."""
     with open("/proc/self/maps") as maps:
@@ -127,6 +133,10 @@ def is_mapped(address: int) -> bool:
 def test_a_limit_keeps_less() -> None:
     with pytest.raises(ValueError, match=r"set_output_pool_limit: 'limit_bytes' must not be negative \(got -1\)"):
         frontgi_pyg.set_output_pool_limit(-1)
+    for limit in (1.5, None, True):
+        with pytest.raises(TypeError, match="'limit_bytes' must be an integer"):
+            frontgi_pyg.set_output_pool_limit(limit)  # type: ignore[arg-type]
+    frontgi_pyg.set_output_pool_limit(1 << 70)
     kept = spoiled()
     assert is_mapped(kept)
     frontgi_pyg.set_output_pool_limit(0)
