@@ -73,7 +73,7 @@ void* BlockPool::take(size_t bytes) {
   if (!best.start) {
     void* fresh = map_block(wanted);
     if (fresh) return fresh;
-    drop_all();  // what is kept may be what is missing
+    drop_oldest_until(0);  // what is kept may be what is missing
     return map_block(wanted);
   }
   // What it is too long by goes back at once: a block is always as long as its request.
@@ -99,20 +99,18 @@ void BlockPool::give(void* block, size_t bytes) {
 }
 
 void BlockPool::set_limit(size_t limit_bytes) {
-  std::vector<Block> dropped;
   {
     const std::lock_guard guard(mutex_);
     limit_bytes_ = limit_bytes;
-    dropped = take_oldest_until(limit_bytes);
   }
-  for (const Block& old : dropped) unmap_block(old.start, old.bytes);
+  drop_oldest_until(limit_bytes);
 }
 
-void BlockPool::drop_all() {
+void BlockPool::drop_oldest_until(size_t bytes) {
   std::vector<Block> dropped;
   {
     const std::lock_guard guard(mutex_);
-    dropped = take_oldest_until(0);
+    dropped = take_oldest_until(bytes);
   }
   for (const Block& old : dropped) unmap_block(old.start, old.bytes);
 }

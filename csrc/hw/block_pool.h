@@ -42,7 +42,7 @@ class BlockPool {
     void* start;
     size_t bytes;
   };
-  void drop_all();
+  void drop_oldest_until(size_t bytes);
   std::vector<Block> take_oldest_until(size_t bytes);  // out of what is kept; the caller unmaps them, unlocked
 
   mutable std::mutex mutex_;
