@@ -16,6 +16,26 @@
 
 namespace frontgi {
 
+// Edges in one chain of additions; a longer row adds up the chains' sums, in order. A hub of 20,000 edges summed in one
+// chain was measured 2.4 times less accurate than PyG's.
+constexpr int64_t kEdgesSummed = 256;
+
+// A stretch of columns, where they are not gathered all at once: a row takes up where the block before left it, so that
+// its additions are the same, in the same order. REQUIRES: columns ascending within a row.
+struct ColumnBlock {
+  const uint32_t* begin = nullptr;  // [rows] a row's edges before the block; null in the first
+  const uint32_t* end = nullptr;    // [rows] those up to its end; null in the last
+  int64_t first_column = 0;         // whose row `x` points to
+  // Accumulators of rows that wait for their next block: the chain begun, and the sum of those done. The first may be
+  // the output itself, if that has the accumulators' type and x_self does not alias it.
+  void* state = nullptr;  // [rows, width]
+  int64_t state_stride = 0;
+  void* sums = nullptr;  // [long_count, width]
+  int64_t sums_stride = 0;
+  const int64_t* long_rows = nullptr;  // rows of kEdgesSummed edges or more, ascending
+  int64_t long_count = 0;
+};
+
 // out[i] = act( row_scale[i] * reduce_{e in row i} edge_weight[e] * col_scale[col[e]] * x[col[e]]
 //               + self_scale[i] * x_self[i] + bias )                                  (FrontGI, eq. 3-7, section 3.4)
 //
@@ -47,6 +67,8 @@ struct AggregateArgs {
   void* out = nullptr;         // the element (row_begin, 0) of the output
   int64_t out_stride = 0;
   int64_t width = 0;
+  bool blocked = false;  // only the columns of `block` (REQUIRES: not pass_empty)
+  ColumnBlock block;
 };
 
 // out[e] = row_scale[i] * col_scale[j] * <a[i], b[j]> for the edges e = (i, j) of a range of rows: the gradient of

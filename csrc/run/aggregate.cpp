@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// The three schedules of Aggregate (FrontGI, algorithms 3 and 4) around one kernel.
+// Aggregate's schedules (FrontGI, algorithms 3 and 4), as walk.h lays them out, around one kernel.
 #include "aggregate.h"
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "../graph/row_slots.h"
 #include "../hw/isa.h"
+#include "column_blocks.h"
 #include "scratch.h"
+#include "walk.h"
 #include "work_queue.h"
 
 namespace frontgi {
@@ -19,95 +22,83 @@ constexpr int64_t kLineBytes = 64;
 const void* advance(const void* p, int64_t bytes) { return p ? static_cast<const char*>(p) + bytes : nullptr; }
 void* advance(void* p, int64_t bytes) { return static_cast<char*>(p) + bytes; }
 
-void aggregate_rows(const KernelTable& table, AggregateArgs args, int64_t begin, int64_t end) {
-  if (begin >= end) return;
-  args.out = advance(args.out, begin * args.out_stride * element_bytes(args.dtype));
-  table.aggregate(args, begin, end);
+// Copies features of source rows, row after row, into one buffer: read in place, at a stride of a whole row, a slice
+// falls on a fraction of the cache's sets and was measured slower than no slices.
+void pack_rows(const AggregateArgs& args, const AggregateTask& task, void* to) {
+  const int64_t element = element_bytes(args.dtype);
+  const int64_t bytes = (task.feature_end - task.feature_begin) * element;
+  const char* from = static_cast<const char*>(args.x) + task.feature_begin * element;
+  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+    std::memcpy(advance(to, (row - task.row_begin) * bytes), from + row * args.x_stride * element,
+                static_cast<size_t>(bytes));
+  }
 }
 
-void aggregate_hub(const KernelTable& table, const AggregateArgs& args, const RowSlots::Hub& hub) {
-  if (hub.row < 0) return;
-  const int64_t line = kLineBytes / element_bytes(args.dtype);
-  const int64_t lines = (args.width + line - 1) / line;
-  const int64_t begin = std::min(args.width, lines * hub.part / hub.parts * line);
-  const int64_t end = std::min(args.width, lines * (hub.part + 1) / hub.parts * line);
-  if (begin < end) aggregate_rows(table, feature_range(args, begin, end), hub.row, hub.row + 1);
-}
-
-void aggregate_slot(const KernelTable& table, const AggregateArgs& args, const RowSlots& slots, int64_t slot) {
-  const RowSlots::Share share = slots.share(slot);
-  aggregate_hub(table, args, share.before);
-  aggregate_rows(table, args, share.begin, share.end);
-  aggregate_hub(table, args, share.after);
-}
-
-void run_by_rows(const AggregateArgs& args, int64_t rows, const Schedule& schedule, const Machine& machine,
-                 Executor& executor) {
-  const KernelTable& table = kernels();
-  const RowSlots slots(args.rowptr, rows, 1, 1, schedule.slots);
-  WorkQueues queues = WorkQueues::even(schedule.slots, schedule.domains);
-  executor.run(schedule.workers, [&](int64_t worker) {
-    queues.drain(machine.home_domain(worker, schedule.workers) % schedule.domains,
-                 [&](int64_t, int64_t slot) { aggregate_slot(table, args, slots, slot); });
-  });
-}
-
-// Copies features [begin, end) of all source rows, row after row, into one buffer: read in place, at a stride of a
-// whole row, a slice falls on a fraction of the cache's sets and was measured slower than no slices.
-struct Slice {
-  int64_t begin, end;
-  AlignedBuffer* buffer;
+// What a queue's slice is gathered from and, with blocks of columns, what its rows have come to. One a domain.
+struct SliceBuffers {
+  AlignedBuffer packed, state, sums;
 };
 
-void pack_rows(const AggregateArgs& args, const Slice& slice, int64_t row_begin, int64_t row_end) {
-  const int64_t element = element_bytes(args.dtype);
-  const int64_t bytes = (slice.end - slice.begin) * element;
-  const char* from = static_cast<const char*>(args.x) + slice.begin * element;
-  char* to = static_cast<char*>(slice.buffer->get());
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    std::memcpy(to + row * bytes, from + row * args.x_stride * element, static_cast<size_t>(bytes));
-  }
-}
+// One call of run_aggregate, as its workers see it.
+struct Aggregation {
+  const AggregateArgs& args;
+  const AggregateWalk& walk;
+  const ColumnBlocks* blocks;  // null where all columns are one
+  const KernelTable& table;
+  std::vector<SliceBuffers>& buffers;
 
-void run_mixed(const AggregateArgs& args, int64_t rows, int64_t columns, const Schedule& schedule,
-               const Machine& machine, Executor& executor) {
-  const KernelTable& table = kernels();
-  const RowSlots slots(args.rowptr, rows, 1, 1, schedule.slots);
-  const int64_t pack_slots = std::max<int64_t>(1, std::min(columns, schedule.slots));
-  std::vector<AlignedBuffer> buffers(static_cast<size_t>(schedule.domains));
-  for (int64_t first = 0; first < args.width;) {
-    // A round: the next slices, one a domain, packed and then aggregated by the domain's own workers.
-    std::vector<Slice> slices;
-    std::vector<WorkQueues::Range> to_pack, to_aggregate;
-    for (int64_t d = 0; d < schedule.domains && first < args.width; ++d, first += schedule.slice_width) {
-      const int64_t end = std::min(args.width, first + schedule.slice_width);
-      AlignedBuffer& buffer = buffers[static_cast<size_t>(d)];
-      buffer.reserve(static_cast<size_t>(columns * (end - first) * element_bytes(args.dtype)));
-      slices.push_back({first, end, &buffer});
-      to_pack.push_back({0, pack_slots});
-      to_aggregate.push_back({0, schedule.slots});
+  // Rows may wait for their next block in the output itself, unless it is narrower or holds the self term.
+  bool waits_in_output() const {
+    return element_bytes(args.dtype) == accumulator_bytes(args.dtype) && args.x_self != args.out;
+  }
+
+  void reserve(int64_t region, int64_t rows) const {
+    for (int64_t q = 0; q < static_cast<int64_t>(walk.queues(region).size()); ++q) {
+      SliceBuffers& own = buffers[static_cast<size_t>(q)];
+      const int64_t width = walk.slice_end(region, q) - walk.slice_begin(region, q);
+      const int64_t columns = walk.block_end(region) - walk.block_begin(region);
+      own.packed.reserve(static_cast<size_t>(columns * width * element_bytes(args.dtype)));
+      if (!blocks) continue;
+      const int64_t state_bytes = width * accumulator_bytes(args.dtype);
+      if (!waits_in_output()) own.state.reserve(static_cast<size_t>(rows * state_bytes));
+      own.sums.reserve(blocks->long_rows().size() * static_cast<size_t>(state_bytes));
     }
-    const int64_t active = static_cast<int64_t>(slices.size());
-    const auto home = [&](int64_t worker) { return machine.home_domain(worker, schedule.workers) % active; };
-
-    WorkQueues packing(to_pack);
-    executor.run(schedule.workers, [&](int64_t worker) {
-      packing.drain(home(worker), [&](int64_t d, int64_t slot) {
-        pack_rows(args, slices[static_cast<size_t>(d)], columns * slot / pack_slots, columns * (slot + 1) / pack_slots);
-      });
-    });
-    WorkQueues aggregating(to_aggregate);
-    executor.run(schedule.workers, [&](int64_t worker) {
-      aggregating.drain(home(worker), [&](int64_t d, int64_t slot) {
-        const Slice& slice = slices[static_cast<size_t>(d)];
-        AggregateArgs part = feature_range(args, slice.begin, slice.end);
-        part.x = slice.buffer->get();
-        part.x_stride = slice.end - slice.begin;
-        aggregate_slot(table, part, slots, slot);
-      });
-    });
   }
-}
+
+  void run(const AggregateTask& task, int64_t region, int64_t queue) const {
+    if (!walk.packed()) return aggregate_rows(feature_range(args, task.feature_begin, task.feature_end), task);
+    SliceBuffers& own = buffers[static_cast<size_t>(queue)];
+    const int64_t begin = walk.slice_begin(region, queue), width = walk.slice_end(region, queue) - begin;
+    const int64_t first_column = walk.block_begin(region);
+    if (task.packs) {
+      const int64_t offset = (task.row_begin - first_column) * width * element_bytes(args.dtype);
+      return pack_rows(args, task, advance(own.packed.get(), offset));
+    }
+    AggregateArgs part = feature_range(args, begin, walk.slice_end(region, queue));
+    part.x = own.packed.get();
+    part.x_stride = width;
+    if (blocks) {
+      ColumnBlock& block = part.block;
+      block.first_column = first_column;
+      block.begin = blocks->begin(walk.block(region));
+      block.end = blocks->end(walk.block(region));
+      block.state = waits_in_output() ? part.out : own.state.get();
+      block.state_stride = waits_in_output() ? args.out_stride : width;
+      block.sums = own.sums.get();
+      block.sums_stride = width;
+      block.long_rows = blocks->long_rows().data();
+      block.long_count = static_cast<int64_t>(blocks->long_rows().size());
+      part.stream = false;  // partly written lines, and not by one task
+      part.blocked = true;
+    }
+    aggregate_rows(feature_range(part, task.feature_begin - begin, task.feature_end - begin), task);
+  }
+
+  void aggregate_rows(AggregateArgs part, const AggregateTask& task) const {
+    part.out = advance(part.out, task.row_begin * args.out_stride * element_bytes(args.dtype));
+    table.aggregate(part, task.row_begin, task.row_end);
+  }
+};
 
 // ---- the gradient of min and max: plain loops, each worker its own features, then its own rows -------------------
 
@@ -173,17 +164,41 @@ AggregateArgs feature_range(const AggregateArgs& args, int64_t begin, int64_t en
   part.x_self = advance(args.x_self, bytes);
   part.bias = advance(args.bias, bytes);
   part.out = advance(args.out, bytes);
+  if (args.blocked) {
+    part.block.state = advance(args.block.state, begin * accumulator_bytes(args.dtype));
+    part.block.sums = advance(args.block.sums, begin * accumulator_bytes(args.dtype));
+  }
   part.width = end - begin;
   return part;
 }
 
-void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, const Schedule& schedule,
+void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, const Schedule& given,
                    const Machine& machine, Executor& executor) {
   if (rows == 0 || args.width == 0) return;
-  if (schedule.kind == ScheduleKind::mixed && columns > 0) {
-    run_mixed(args, rows, columns, schedule, machine, executor);
-  } else {
-    run_by_rows(args, rows, schedule, machine, executor);
+  const AggregateShape shape{rows, columns, args.rowptr[rows], args.width, element_bytes(args.dtype)};
+  Schedule schedule = given;
+  std::optional<AggregateWalk> walk(std::in_place, args.rowptr, shape, schedule);
+  std::optional<ColumnBlocks> blocks;
+  if (walk->blocks() > 1) {
+    blocks.emplace(args, rows, schedule.block_columns, walk->blocks(), schedule.workers, executor);
+    if (!blocks->usable()) {
+      blocks.reset();
+      schedule.block_columns = 0;
+      walk.emplace(args.rowptr, shape, schedule);
+    }
+  }
+  std::vector<SliceBuffers> buffers(walk->packed() ? static_cast<size_t>(schedule.domains) : 0);
+  const Aggregation aggregation{args, *walk, blocks ? &*blocks : nullptr, kernels(), buffers};
+  for (int64_t region = 0; region < walk->regions(); ++region) {
+    if (walk->packs(region)) aggregation.reserve(region, rows);
+    const std::vector<WorkQueues::Range> ranges = walk->queues(region);
+    WorkQueues queues(ranges);
+    executor.run(schedule.workers, [&](int64_t worker) {
+      const int64_t home = machine.home_domain(worker, schedule.workers) % static_cast<int64_t>(ranges.size());
+      queues.drain(home, [&](int64_t queue, int64_t slot) {
+        walk->tasks(region, queue, slot, [&](const AggregateTask& task) { aggregation.run(task, region, queue); });
+      });
+    });
   }
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The planner: how an aggregation is dealt to domains and workers. Plain integers; changes no bit of a result.
 //
-//   serial        one worker, rows in order
-//   hierarchical  rows cut by edges over the domains, then dealt in slots inside each (FrontGI, algorithm 4)
-//   mixed         features cut into slices, a slice of all source rows packed into a buffer that fits its domain's
-//                 cache, slices dealt to domains, rows in slots inside each (FrontGI, algorithm 3, section 3.2.1)
+//   serial         one worker, rows in order
+//   hierarchical   rows cut by edges over the domains, then dealt in slots inside each (FrontGI, algorithm 4)
+//   mixed          features cut into slices, a slice of all source rows packed into a buffer that fits its domain's
+//                  cache, slices dealt to domains, rows in slots inside each (FrontGI, algorithm 3, section 3.2.1);
+//                  where not even one line of all rows fits, a block of source rows at a time
+//   node_parallel  rows in small chunks to whichever worker is free, whatever its domain: how PyG and DGL do it
 #pragma once
 
 #include <cstdint>
@@ -13,14 +15,15 @@
 
 namespace frontgi {
 
-enum class ScheduleKind : int32_t { serial, hierarchical, mixed };
+enum class ScheduleKind : int32_t { serial, hierarchical, mixed, node_parallel };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::serial;
   int64_t workers = 1;
   int64_t domains = 1;
-  int64_t slice_width = 0;  // features in a slice; mixed only
-  int64_t slots = 1;        // row slots in a domain's queue (mixed) or in all (hierarchical)
+  int64_t slice_width = 0;    // features in a slice; mixed only
+  int64_t block_columns = 0;  // source rows packed at a time, 0 for all; mixed only
+  int64_t slots = 1;          // row slots in a domain's queue (mixed) or in all
 };
 
 // What the planner looks at. Sizes in elements, width in features.

@@ -23,24 +23,34 @@ class WorkQueues {
   }
 
   // `count` slots in all, cut evenly over `queues` queues.
-  static WorkQueues even(int64_t count, int64_t queues) {
+  static std::vector<Range> cut(int64_t count, int64_t queues) {
     std::vector<Range> ranges;
     for (int64_t q = 0; q < queues; ++q) ranges.push_back({count * q / queues, count * (q + 1) / queues});
-    return WorkQueues(ranges);
+    return ranges;
+  }
+  static WorkQueues even(int64_t count, int64_t queues) { return WorkQueues(cut(count, queues)); }
+
+  // A worker's way through the queues, from its home on.
+  struct Place {
+    int64_t home = 0, passed = 0;
+  };
+  // Hands out a slot; false once every queue is empty.
+  bool next(Place& place, int64_t& q, int64_t& slot) {
+    const int64_t count = static_cast<int64_t>(queues_.size());
+    for (; place.passed < count; ++place.passed) {
+      q = (place.home + place.passed) % count;
+      Queue& queue = queues_[static_cast<size_t>(q)];
+      slot = queue.next.fetch_add(1, std::memory_order_relaxed);
+      if (slot < queue.end) return true;
+    }
+    return false;
   }
 
   // Calls body(queue, slot) until every queue is empty.
   template <class Body>
   void drain(int64_t home, const Body& body) {
-    const int64_t count = static_cast<int64_t>(queues_.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t q = (home + i) % count;
-      Queue& queue = queues_[static_cast<size_t>(q)];
-      for (int64_t slot = queue.next.fetch_add(1, std::memory_order_relaxed); slot < queue.end;
-           slot = queue.next.fetch_add(1, std::memory_order_relaxed)) {
-        body(q, slot);
-      }
-    }
+    Place place{home};
+    for (int64_t q, slot; next(place, q, slot);) body(q, slot);
   }
 
  private:
