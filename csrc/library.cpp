@@ -2,7 +2,8 @@
 // Every op's schema, on one screen. Sizes are SymInt so that a compiled graph serves every size.
 //
 // `trusted` says that rowptr and col were checked when their Graph was made; without it they are checked at each call.
-// `schedule` is empty (the planner chooses) or [kind, workers, slice_width]. rowptr_t, col_t and perm_t are the
+// `schedule` is empty (the planner chooses) or [kind, workers, slice_width,
+// block_columns]. A shape is [rows, columns, edges, width, element_bytes, fused]. rowptr_t, col_t and perm_t are the
 // transposed adjacency and the position in it of each edge: only the backward pass reads them, and makes them if
 // absent.
 #define PY_SSIZE_T_CLEAN
@@ -40,8 +41,13 @@ void set_output_pool_limit_op(int64_t);
 std::string isa_op();
 void force_isa_op(const std::string&);
 void set_machine_op(const std::vector<int64_t>&, const std::vector<int64_t>&, bool);
-Tensor plan_aggregate_op(const Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                         const std::vector<int64_t>&, const std::vector<int64_t>&);
+Tensor footprint_op(const Tensor&, int64_t);
+Tensor plan_aggregate_op(const Tensor&, const std::vector<int64_t>&, int64_t, const std::vector<int64_t>&,
+                         const std::vector<double>&, const std::vector<int64_t>&);
+Tensor estimate_cost_op(const Tensor&, const std::vector<int64_t>&, int64_t, const std::vector<int64_t>&,
+                        const std::vector<double>&, const std::vector<int64_t>&, const std::vector<double>&);
+Tensor slot_rows_op(const Tensor&, int64_t);
+int64_t tile_rows_op(int64_t, int64_t);
 
 }  // namespace frontgi
 
@@ -74,9 +80,15 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
   m.def("isa() -> str");
   m.def("force_isa(str name) -> ()");
   m.def("set_machine(int[] domain_of_cpu, int[] llc_bytes, bool stated) -> ()");
+  m.def("footprint(Tensor col, SymInt num_cols) -> Tensor");
   m.def(
-      "plan_aggregate(Tensor like, int rows, int columns, int edges, int width, int element_bytes, int max_workers, "
-      "int[] llc_bytes, int[] asked) -> Tensor");
+      "plan_aggregate(Tensor like, int[] shape, int max_workers, int[] llc_bytes, float[] footprint, int[] asked) -> "
+      "Tensor");
+  m.def(
+      "estimate_cost(Tensor like, int[] shape, int max_workers, int[] llc_bytes, float[] footprint, int[] asked, "
+      "float[] counted) -> Tensor");
+  m.def("slot_rows(Tensor rowptr, int slots) -> Tensor");
+  m.def("tile_rows(int width, int element_bytes) -> int");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
@@ -90,7 +102,10 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
   m.impl("coo_to_csr", TORCH_BOX(&frontgi::coo_to_csr_op));
   m.impl("check_csr", TORCH_BOX(&frontgi::check_csr_op));
   m.impl("gcn_norm", TORCH_BOX(&frontgi::gcn_norm_op));
+  m.impl("footprint", TORCH_BOX(&frontgi::footprint_op));
   m.impl("plan_aggregate", TORCH_BOX(&frontgi::plan_aggregate_op));
+  m.impl("estimate_cost", TORCH_BOX(&frontgi::estimate_cost_op));
+  m.impl("slot_rows", TORCH_BOX(&frontgi::slot_rows_op));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CompositeExplicitAutograd, m) {
@@ -99,6 +114,7 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CompositeExplicitAutograd, m) {
   m.impl("isa", TORCH_BOX(&frontgi::isa_op));
   m.impl("force_isa", TORCH_BOX(&frontgi::force_isa_op));
   m.impl("set_machine", TORCH_BOX(&frontgi::set_machine_op));
+  m.impl("tile_rows", TORCH_BOX(&frontgi::tile_rows_op));
 }
 
 // The module is a carrier for the registrations above: it holds nothing of its own.

@@ -6,13 +6,15 @@ from frontgi_pyg.graph import DegreeStats, Graph
 from frontgi_pyg.library import available_isas, current_isa, set_output_pool_limit
 from frontgi_pyg.nn.accelerate import accelerate, report
 from frontgi_pyg.pinning import pinned
-from frontgi_pyg.plan import Numerics, Plan, Schedule, forced_schedule, plan
+from frontgi_pyg.plan import AskedSchedule, Cost, Numerics, Plan, Schedule, forced_schedule, plan
 from frontgi_pyg.topology import CacheDomain, Topology
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AskedSchedule",
     "CacheDomain",
+    "Cost",
     "DegreeStats",
     "Graph",
     "Numerics",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 r"""What is going to be done, and why: the planner's choice as plain data.
 
-Two types that never mix. *Numerics* (order of multiply and aggregate, GEMM, accumulation) follows from shapes and
-dtype alone and decides the bits. *Schedule* (kind, workers, domains, slice width) may follow from anything and changes
-no bit. The rules themselves are in ``csrc/run/schedule.cpp``: one planner serves eager calls, compiled graphs and this
-module. Source: FrontGI, sections 3.2 and 4.2.2.
+Two types that never mix. *Numerics* (order of multiply and aggregate, GEMM, tile height, accumulation) follows from
+shapes and dtype alone and decides the bits. *Schedule* (kind, workers, domains, slices, blocks) may follow from
+anything and changes no bit. The rules themselves are in ``csrc/run/schedule.cpp`` and ``cost.cpp``: one planner serves
+eager calls, compiled graphs and this module. Source: FrontGI, sections 3.2 and 4.2.2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -21,10 +21,38 @@ from frontgi_pyg import library
 from frontgi_pyg.graph import Graph
 from frontgi_pyg.topology import Topology
 
-ScheduleKind = Literal["serial", "hierarchical", "mixed"]
+ScheduleKind = Literal["serial", "hierarchical", "mixed", "node_parallel"]
 Order = Literal["aggregate_first", "multiply_first"]
 
-_KINDS: tuple[ScheduleKind, ...] = ("serial", "hierarchical", "mixed")
+_KINDS: tuple[ScheduleKind, ...] = ("serial", "hierarchical", "mixed", "node_parallel")
+
+
+@dataclass(frozen=True)
+class AskedSchedule:
+    """A schedule asked for instead of the planner's; what is left at 0 is filled in.
+
+    Args:
+        kind: ``"serial"``, ``"hierarchical"``, ``"mixed"`` or ``"node_parallel"``.
+        workers: Workers, torch's threads if 0.
+        slice_width: Features in a slice, the planner's choice if 0; mixed only.
+        block_columns: Source rows packed at a time, all if 0; mixed only.
+
+    Raises:
+        ValueError: If ``kind`` is unknown; from the op, if the schedule cannot run.
+    """
+
+    kind: ScheduleKind
+    workers: int = 0
+    slice_width: int = 0
+    block_columns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(f"plan: 'schedule' must be one of {', '.join(_KINDS)} (got '{self.kind}')")
+
+    def numbers(self) -> list[int]:
+        """Returns the schedule as the ops take it."""
+        return [_KINDS.index(self.kind), self.workers, self.slice_width, self.block_columns]
 
 
 @dataclass(frozen=True)
@@ -32,11 +60,13 @@ class Schedule:
     """How work is dealt out; changes no bit of a result.
 
     Args:
-        kind: ``"serial"``, ``"hierarchical"`` (rows cut by edges over the domains) or ``"mixed"`` (feature slices of
-            all source rows, packed to fit a domain's cache, then rows).
+        kind: ``"serial"``, ``"hierarchical"`` (rows cut by edges over the domains), ``"mixed"`` (feature slices of all
+            source rows, packed to fit a domain's cache, then rows) or ``"node_parallel"`` (chunks of rows to whichever
+            worker is free, as PyG and DGL do; never chosen, there to be compared with).
         workers: Workers taking part.
         domains: Last-level-cache domains they are dealt to.
         slice_width: Features in a slice; 0 unless mixed.
+        block_columns: Source rows packed and gathered at a time; 0 for all. Mixed only.
         slots: Row slots of equal edges that workers take dynamically.
     """
 
@@ -44,7 +74,14 @@ class Schedule:
     workers: int
     domains: int
     slice_width: int
+    block_columns: int
     slots: int
+
+    def __str__(self) -> str:
+        if self.kind != "mixed":
+            return self.kind.replace("_", "-")
+        blocks = f" and blocks of {self.block_columns} source rows" if self.block_columns else ""
+        return f"mixed in slices of {self.slice_width} features{blocks}"
 
 
 @dataclass(frozen=True)
@@ -54,36 +91,132 @@ class Numerics:
     Args:
         order: ``(A X) W`` or ``A (X W)``, whichever gathers narrower rows.
         gemm: The matrix multiplication used.
+        tile_rows: Rows that are multiplied at a time; a row's bits do not depend on it.
         accumulation: dtype in which sums are kept.
     """
 
     order: Order
     gemm: str
+    tile_rows: int
     accumulation: str
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What an aggregation costs by the planner's model (``csrc/run/cost.h``).
+
+    Args:
+        memory_bytes: Bytes that do not come out of a last-level cache, or go to memory.
+        llc_bytes: Bytes gathered out of last-level caches, or packed into them.
+        edge_visits: Edges, times the pieces of a row in which their features are added up.
+        row_visits: Rows begun, ended, packed or made to wait.
+        regions: Times that all workers wait for the last of them.
+        seconds: From all of these and the rates of a server core: to compare schedules by.
+    """
+
+    memory_bytes: float
+    llc_bytes: float
+    edge_visits: float
+    row_visits: float
+    regions: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A :class:`Schedule` and the :class:`Numerics` it carries out, with what they were chosen from."""
+    """A :class:`Schedule` and the :class:`Numerics` it carries out, with what they were chosen from.
+
+    Args:
+        schedule: How the work is dealt out.
+        numerics: What decides the bits.
+        graph: What is aggregated over.
+        width: Features a gathered row, in elements.
+        element_bytes: Bytes of an element as stored.
+        fused: Whether rows are multiplied as they are aggregated.
+        topology: The machine planned for.
+        threads: Workers that were at hand.
+    """
 
     schedule: Schedule
     numerics: Numerics
-    average_degree: float
+    graph: Graph = field(repr=False, compare=False)
     width: int
-    llc_bytes: tuple[int | None, ...]
+    element_bytes: int
+    fused: bool
+    topology: Topology = field(repr=False)
+    threads: int
+
+    @property
+    def average_degree(self) -> float:
+        """Edges a destination."""
+        return self.graph.num_edges / self.graph.num_dst_nodes if self.graph.num_dst_nodes else 0.0
+
+    @property
+    def llc_bytes(self) -> tuple[int | None, ...]:
+        """The size of each domain's last-level cache."""
+        return tuple(d.size_bytes for d in self.topology.llc_domains)
+
+    @property
+    def column_blocks(self) -> tuple[tuple[int, int], ...]:
+        """The source rows ``[begin, end)`` that are gathered at a time, one after the other."""
+        columns = self.graph.num_src_nodes
+        block = self.schedule.block_columns or max(1, columns)
+        return tuple((begin, min(columns, begin + block)) for begin in range(0, max(1, columns), block))
+
+    @property
+    def row_boundaries(self) -> tuple[int, ...]:
+        """The first row of each slot, and the number of rows: slots of equal edges, to which hub rows belong whole."""
+        return tuple(torch.ops.frontgi.slot_rows(self.graph.rowptr, self.schedule.slots).tolist())
+
+    def cost(self, schedule: AskedSchedule | None = None, counted: tuple[float, float] | None = None) -> Cost:
+        """Returns what this schedule, or another one, costs by the model.
+
+        Args:
+            schedule: Another schedule.
+            counted: Bytes from memory and from last-level caches as counted elsewhere (:mod:`frontgi_pyg.cachesim`)
+                instead of estimated ones.
+        """
+        s = self.schedule
+        if schedule is None:
+            schedule = AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns)
+        graph, sizes = self.graph, _sizes(self.topology)
+        known = list(graph.footprint()), schedule.numbers(), list(counted or ())
+        return Cost(*torch.ops.frontgi.estimate_cost(graph.rowptr, _shape(self), self.threads, sizes, *known).tolist())
+
+    def alternatives(self) -> dict[str, AskedSchedule]:
+        """Returns the schedules that the choice is explained against, by name."""
+        line = 64 // self.element_bytes
+        domains = max(1, len(self.topology.llc_domains))
+        papers = max(line, -(-self.width // domains // line) * line)
+        return {
+            "node-parallel": AskedSchedule("node_parallel"),
+            "hierarchical": AskedSchedule("hierarchical"),
+            f"mixed in slices of {papers} (width / domains)": AskedSchedule("mixed", slice_width=papers),
+            f"mixed in slices of {line} (one cache line)": AskedSchedule("mixed", slice_width=line),
+        }
 
     def explain(self) -> str:
-        """Returns in a sentence or two what was chosen and from which numbers."""
-        s = self.schedule
+        """Returns in a paragraph what was chosen, from which numbers, and what the alternatives would cost."""
+        s, graph = self.schedule, self.graph
         caches = sorted({b for b in self.llc_bytes if b})
-        known = f"{caches[0] >> 20} MiB" if caches else "unknown size"
+        known = " or ".join(f"{b / 2**20:g} MiB" for b in caches) if caches else "unknown size"
+        features = graph.num_src_nodes * self.width * self.element_bytes
         text = (
-            f"{s.kind} on {s.workers} worker(s) over {s.domains} of {len(self.llc_bytes)} cache domain(s) of {known}: "
-            f"average degree {self.average_degree:.1f}, width {self.width}"
+            f"{s}, on {s.workers} worker(s) over {s.domains} of {len(self.llc_bytes)} cache domain(s) of {known}, rows "
+            f"in {s.slots} slot(s); {self.numerics.order.replace('_', ' ')}. Chosen from: {graph.num_dst_nodes} rows, "
+            f"{graph.num_edges} edges, average degree {self.average_degree:.1f}, width {self.width}, features of "
+            f"{features / 2**20:.1f} MiB."
         )
-        if s.kind == "mixed":
-            text += f", in slices of {s.slice_width} features of all source rows"
-        return f"{text}; {self.numerics.order.replace('_', ' ')}."
+        if not caches or not graph.num_edges or not self.width:
+            return text + " No costs: " + ("cache sizes are unknown." if not caches else "there is nothing to gather.")
+        own = self.cost()
+        text += (
+            f" Modelled: {own.memory_bytes / 2**20:.0f} MiB through memory, {own.llc_bytes / 2**20:.0f} MiB out of "
+            f"caches, {own.seconds * 1e3:.3g} ms."
+        )
+        others = ((name, self.cost(asked)) for name, asked in self.alternatives().items())
+        costs = [f"{name} {c.seconds / own.seconds:.2f} ({c.memory_bytes / 2**20:.0f} MiB)" for name, c in others]
+        return f"{text} Time relative to it (and memory traffic): {', '.join(costs)}."
 
 
 def order_for(width: int, out_width: int) -> Order:
@@ -106,22 +239,26 @@ def plan(
     workers: int | None = None,
     schedule: ScheduleKind | None = None,
     slice_width: int = 0,
+    block_columns: int = 0,
 ) -> Plan:
     r"""Plans an aggregation (and, with ``out_width``, a layer) of ``graph``.
 
-    A graph with an average degree above 24 is given slices sized so that a slice of all source rows fits a domain's
-    cache, if one does; where cache sizes are unknown, the paper's rule holds: above 50 the mixed schedule with slices
-    of ``width / domains``, below it the hierarchical one.
+    Where the features do not fit a domain's cache, every way of slicing them is costed against going by rows, from the
+    graph's degrees and from how its rows share their sources (:meth:`Graph.footprint`); where cache sizes are unknown,
+    the paper's rule holds: above an average degree of 50 the mixed schedule with slices of ``width / domains``, below
+    it the hierarchical one.
 
     Args:
         graph: The graph.
         width: Features a node, in elements.
-        out_width: Features a node after the update; only the order of multiply and aggregate depends on it.
+        out_width: Features a node after the update. It decides the order of multiply and aggregate, and whether rows
+            are multiplied as they are aggregated.
         topology: The machine; the detected one by default.
         dtype: Storage type of the features.
         workers: Threads at hand; by default torch's, or as many as ``topology`` has CPUs if one is given.
         schedule: Force a schedule.
         slice_width: Force a slice width, in features (mixed only).
+        block_columns: Force the number of source rows gathered at a time (mixed only).
 
     Raises:
         ValueError: If a size is negative or the forced schedule cannot run.
@@ -133,31 +270,46 @@ def plan(
         >>> plan(graph, width=16).schedule.kind
         'serial'
     """
-    if width < 0:
-        raise ValueError(f"plan: 'width' must not be negative (got {width})")
-    llc_bytes = tuple(d.size_bytes for d in (topology or library.DETECTED).llc_domains)
+    if width < 0 or (out_width is not None and out_width < 0):
+        raise ValueError(f"plan: widths must not be negative (got {width} and {out_width})")
+    machine = topology or library.DETECTED
     if workers is None:
         workers = len(topology.cpu_to_domain()) if topology else torch.get_num_threads()
-    asked = [] if schedule is None else [_kind_number(schedule), 0, slice_width]
-    kind, used, domains, slice_width, slots = torch.ops.frontgi.plan_aggregate(
-        graph.rowptr,
-        graph.num_dst_nodes,
-        graph.num_src_nodes,
-        graph.num_edges,
-        order_width(width, out_width),
-        dtype.itemsize,
-        max(1, workers),
-        [b or 0 for b in llc_bytes],
-        asked,
-    ).tolist()
+    asked = [] if schedule is None else AskedSchedule(schedule, 0, slice_width, block_columns).numbers()
+    order = order_for(width, width if out_width is None else out_width)
+    gathered = order_width(width, out_width)
+    fused = out_width is not None and order == "aggregate_first"
     numerics = Numerics(
-        order_for(width, width if out_width is None else out_width),
+        order,
         "packed panels, k summed in blocks of 256",
+        torch.ops.frontgi.tile_rows(width, dtype.itemsize),
         "float64" if dtype == torch.float64 else "float32",
     )
-    degree = graph.num_edges / graph.num_dst_nodes if graph.num_dst_nodes else 0.0
-    chosen = Schedule(_KINDS[kind], used, domains, slice_width, slots)
-    return Plan(chosen, numerics, degree, width, llc_bytes)
+    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, gathered, dtype.itemsize, int(fused)]
+    chosen = _choose(graph, shape, max(1, workers), _sizes(machine), asked)
+    return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, max(1, workers))
+
+
+def _choose(graph: Graph, shape: list[int], workers: int, sizes: list[int], asked: list[int]) -> Schedule:
+    # Features that fit are never sliced: their edges need not be looked at.
+    footprint = [] if asked or _fits(shape, sizes) else list(graph.footprint())
+    kind, *numbers = torch.ops.frontgi.plan_aggregate(graph.rowptr, shape, workers, sizes, footprint, asked).tolist()
+    return Schedule(_KINDS[kind], *numbers)
+
+
+def _fits(shape: list[int], sizes: list[int]) -> bool:
+    _, columns, _, width, element_bytes, _ = shape
+    return 2 * columns * width * element_bytes <= min(sizes)
+
+
+def _shape(plan: Plan) -> list[int]:
+    graph = plan.graph
+    sizes = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges]
+    return [*sizes, plan.width, plan.element_bytes, int(plan.fused)]
+
+
+def _sizes(topology: Topology) -> list[int]:
+    return [d.size_bytes or 0 for d in topology.llc_domains] or [0]
 
 
 def order_width(width: int, out_width: int | None) -> int:
@@ -165,41 +317,58 @@ def order_width(width: int, out_width: int | None) -> int:
     return out_width if out_width is not None and order_for(width, out_width) == "multiply_first" else width
 
 
-# A schedule asked for, instead of the planner's ---------------------------------------------------
+# The schedule of a call ---------------------------------------------------------------------------
 
-_asked: contextvars.ContextVar[tuple[int, int, int] | None] = contextvars.ContextVar(
-    "frontgi_pyg_schedule", default=None
-)
+_asked: contextvars.ContextVar[AskedSchedule | None] = contextvars.ContextVar("frontgi_pyg_schedule", default=None)
 
 
 @contextlib.contextmanager
-def forced_schedule(kind: ScheduleKind, *, workers: int = 0, slice_width: int = 0) -> Iterator[None]:
+def forced_schedule(
+    kind: ScheduleKind, *, workers: int = 0, slice_width: int = 0, block_columns: int = 0
+) -> Iterator[None]:
     """Runs every op inside with this schedule; results keep their bits.
 
     Args:
-        kind: ``"serial"``, ``"hierarchical"`` or ``"mixed"``.
+        kind: See :class:`AskedSchedule`, as for the others.
         workers: Workers, torch's threads if 0.
         slice_width: Features in a slice, the planner's choice if 0; mixed only.
+        block_columns: Source rows packed at a time, all if 0; mixed only.
 
     Raises:
         ValueError: If ``kind`` is unknown; from the op, if the schedule cannot run.
     """
-    token = _asked.set((_kind_number(kind), workers, slice_width))
+    token = _asked.set(AskedSchedule(kind, workers, slice_width, block_columns))
     try:
         yield
     finally:
         _asked.reset(token)
 
 
-def asked_schedule() -> list[int]:
-    """Returns the schedule asked for, as the ops take it: empty if the planner is to choose."""
+def schedule_numbers(
+    graph: Graph, width: int, dtype: torch.dtype, asked: AskedSchedule | None, *, fused: bool = False
+) -> list[int]:
+    """Returns the schedule of a call, as the ops take it; empty if they are to choose by the average degree.
+
+    First comes what is asked for by the call, then :func:`forced_schedule`, then the planner, whose choice the graph
+    remembers. Compiled graphs leave it to the op.
+    """
+    if asked is not None:
+        return asked.numbers()
     if torch.compiler.is_compiling():
         return []
     asked = _asked.get()
-    return [] if asked is None else list(asked)
+    if asked is not None:
+        return asked.numbers()
+    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, dtype.itemsize, int(fused)]
+    if _fits(shape, _DETECTED_SIZES):
+        return []
+    threads = torch.get_num_threads()
+
+    def choose() -> list[int]:
+        s = _choose(graph, shape, threads, _DETECTED_SIZES, [])
+        return AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns).numbers()
+
+    return graph.once(("schedule", width, dtype.itemsize, fused, threads), choose)
 
 
-def _kind_number(kind: str) -> int:
-    if kind not in _KINDS:
-        raise ValueError(f"plan: 'schedule' must be one of {', '.join(_KINDS)} (got '{kind}')")
-    return _KINDS.index(kind)
+_DETECTED_SIZES = _sizes(library.DETECTED)

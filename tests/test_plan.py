@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,8 +13,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontgi_pyg import Graph, Numerics, Plan, Topology, library, plan
-from frontgi_pyg.plan import order_for, order_width
+from frontgi_pyg import (
+    AskedSchedule,
+    Graph,
+    Numerics,
+    Plan,
+    Schedule,
+    Topology,
+    forced_schedule,
+    library,
+    plan,
+)
+from frontgi_pyg.plan import order_for, order_width, schedule_numbers
 
 from .graphs import MESSY, ODD
 
@@ -20,27 +32,63 @@ MIB = 1 << 20
 CHIPLETS = Topology.parse("llc:16x8:16MiB")
 
 
+def windows(edges: int) -> list[int]:
+    """Where a footprint is known: 1 to 8, then four to an octave, up to all edges."""
+    all_windows = [*range(1, 9), *(2**o + step * 2**o // 4 for o in range(3, 40) for step in (1, 2, 3, 4))]
+    return all_windows[: next(i for i, window in enumerate(all_windows) if window >= edges) + 1] if edges else []
+
+
+def evenly(edges: int, columns: int) -> tuple[float, ...]:
+    """The footprint of edges whose sources are drawn evenly."""
+    return tuple(columns * (1 - (1 - 1 / max(1, columns)) ** window) for window in windows(edges))
+
+
 def sized(rows: int, edges: int, columns: int | None = None) -> Graph:
-    """A graph of a size, without the memory it would take: nothing reads it."""
+    """A graph of a size, its sources drawn evenly, without the memory it would take: nothing reads it."""
     rowptr = torch.zeros(1, dtype=torch.int64).expand(rows + 1)
-    return Graph(rowptr, torch.zeros(1, dtype=torch.int32).expand(edges), columns, _checked=True)
+    graph = Graph(rowptr, torch.zeros(1, dtype=torch.int32).expand(edges), columns, _checked=True)
+    graph.once("footprint", lambda: evenly(edges, rows if columns is None else columns))
+    return graph
 
 
-# Which schedule -----------------------------------------------------------------------------------
+def ruled(
+    rows: int,
+    edges: int,
+    width: int,
+    topology: Topology = CHIPLETS,
+    *,
+    columns: int | None = None,
+    element_bytes: int = 4,
+    workers: int = 128,
+    footprint: Sequence[float] = (),
+) -> Schedule:
+    """What the op plans, by default as it must where nothing is known but sizes."""
+    shape = [rows, rows if columns is None else columns, edges, width, element_bytes, 0]
+    sizes_of = [domain.size_bytes or 0 for domain in topology.llc_domains]
+    kind, *numbers = torch.ops.frontgi.plan_aggregate(torch.empty(0), shape, workers, sizes_of, footprint, []).tolist()
+    return Schedule(("serial", "hierarchical", "mixed", "node_parallel")[kind], *numbers)
+
+
+# Which schedule, where only sizes are known (compiled graphs) ---------------------------------------
 
 
 @pytest.mark.parametrize(
     ("degree", "kind"), [(2, "hierarchical"), (23, "hierarchical"), (24, "mixed"), (50, "mixed"), (600, "mixed")]
 )
 def test_slices_where_one_fits_and_the_degree_pays_for_packing(degree: int, kind: str) -> None:
-    assert plan(sized(100_000, degree * 100_000), 1024, topology=CHIPLETS).schedule.kind == kind
+    assert ruled(100_000, degree * 100_000, 1024).kind == kind
 
 
 @pytest.mark.parametrize(("degree", "kind"), [(20, "hierarchical"), (50, "hierarchical"), (51, "mixed")])
 def test_the_papers_rule_where_cache_sizes_are_unknown(degree: int, kind: str) -> None:
-    schedule = plan(sized(100_000, degree * 100_000), 1024, topology=Topology.parse("llc:16x8")).schedule
-    assert schedule.kind == kind
-    assert schedule.slice_width == (1024 // 16 if kind == "mixed" else 0)
+    unknown = Topology.parse("llc:16x8")
+    for schedule in (
+        ruled(100_000, degree * 100_000, 1024, unknown),
+        plan(sized(100_000, degree * 100_000), 1024, topology=unknown).schedule,
+    ):
+        assert schedule.kind == kind
+        assert schedule.slice_width == (1024 // 16 if kind == "mixed" else 0)
+        assert schedule.block_columns == 0
 
 
 def test_one_domain_of_unknown_size_is_never_sliced() -> None:
@@ -49,7 +97,7 @@ def test_one_domain_of_unknown_size_is_never_sliced() -> None:
 
 def test_no_slices_where_all_features_fit_or_not_one_slice_does() -> None:
     def kind(rows: int, width: int) -> str:
-        return plan(sized(rows, 100 * rows), width, topology=CHIPLETS).schedule.kind
+        return ruled(rows, 100 * rows, width).kind
 
     assert kind(2000, 1024) == "hierarchical"  # 8 MB fit
     assert kind(10_000, 1024) == "mixed"
@@ -60,9 +108,9 @@ def test_no_slices_where_all_features_fit_or_not_one_slice_does() -> None:
 
 def test_the_smallest_cache_of_all_counts() -> None:
     uneven = Topology.parse("0-7:32MiB;8-15:2MiB")
-    assert plan(sized(10_000, 1_000_000), 1024, topology=uneven).schedule.slice_width == 16
+    assert ruled(10_000, 1_000_000, 1024, uneven).slice_width == 16
     even = Topology.parse("0-7:32MiB;8-15:32MiB")
-    assert plan(sized(10_000, 1_000_000), 1024, topology=even).schedule.slice_width == 16 * 28
+    assert ruled(10_000, 1_000_000, 1024, even).slice_width == 16 * 28
 
 
 def test_small_work_uses_fewer_workers() -> None:
@@ -81,13 +129,9 @@ def test_next_to_nothing_is_done_by_one_worker(name: str) -> None:
 
 
 def test_half_types_are_sliced_twice_as_wide() -> None:
-    graph = sized(20_000, 2_000_000)
-    widths = {
-        dtype: plan(graph, 4096, topology=CHIPLETS, dtype=dtype).schedule.slice_width
-        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-    }
+    widths = [ruled(20_000, 2_000_000, 4096, element_bytes=size).slice_width for size in (8, 4, 2)]
     lines = int(0.55 * 16 * MIB) // (20_000 * 64)
-    assert list(widths.values()) == [lines * 8, lines * 16, lines * 32, lines * 32]
+    assert widths == [lines * 8, lines * 16, lines * 32]
 
 
 sizes = st.integers(0, 1 << 22)
@@ -95,12 +139,13 @@ LLCS = st.lists(st.sampled_from([0, 256 << 10, MIB, 16 * MIB, 96 * MIB]), min_si
 
 
 @settings(max_examples=300, deadline=None)
-@given(sizes, sizes, sizes, st.integers(0, 5000), st.sampled_from([2, 4, 8]), st.integers(1, 300), LLCS)
+@given(sizes, sizes, sizes, st.integers(0, 5000), st.sampled_from([2, 4, 8]), st.integers(1, 300), LLCS, st.booleans())
 def test_every_plan_can_run(
-    rows: int, columns: int, edges: int, width: int, element_bytes: int, workers: int, llc_bytes: list[int]
+    rows: int, columns: int, edges: int, width: int, element_bytes: int, workers: int, llc_bytes: list[int], known: bool
 ) -> None:
-    kind, used, domains, slice_width, slots = torch.ops.frontgi.plan_aggregate(
-        torch.empty(0), rows, columns, edges, width, element_bytes, workers, llc_bytes, []
+    shape, footprint = [rows, columns, edges, width, element_bytes, 0], evenly(edges, columns) if known else ()
+    kind, used, domains, slice_width, block_columns, slots = torch.ops.frontgi.plan_aggregate(
+        torch.empty(0), shape, workers, llc_bytes, footprint, []
     ).tolist()
     assert 1 <= used <= workers
     assert 1 <= domains <= min(used, len(llc_bytes))
@@ -109,10 +154,11 @@ def test_every_plan_can_run(
     assert (slice_width > 0) == (kind == 2)
     if kind == 2:
         assert slice_width * element_bytes % 64 == 0  # whole cache lines
-        assert edges / rows >= 24
+        assert edges / rows >= 24 or known
         if min(llc_bytes) > 0:
             assert slice_width < width
-            assert columns * slice_width * element_bytes <= min(llc_bytes)
+            assert (block_columns or columns) * slice_width * element_bytes <= min(llc_bytes) or known
+        assert 0 <= block_columns < columns
     if used > 1 and rows >= 16 * used:
         assert slots >= (used if kind == 1 else used // domains)
 
@@ -126,6 +172,61 @@ def test_more_workers_are_never_given_less_to_do(rows: int, edges: int, width: i
     assert used == sorted(used)
 
 
+# Which schedule, where it is known how rows share their sources -----------------------------------
+
+
+def test_dense_graphs_are_sliced_to_fit_a_cache_and_sparse_ones_go_by_rows() -> None:
+    for nodes in (20_000, 132_534, 1_000_991):
+        schedule = plan(sized(nodes, 300 * nodes), 1024, topology=CHIPLETS).schedule
+        assert schedule.kind == "mixed"
+        assert (schedule.block_columns or nodes) * schedule.slice_width * 4 <= 16 * MIB
+        assert plan(sized(nodes, 2 * nodes), 1024, topology=CHIPLETS).schedule.kind == "hierarchical"
+
+
+def test_hubs_that_stay_in_the_cache_are_worth_no_slices() -> None:
+    """The same size and degree, but nine of ten edges come from a thousandth of the nodes."""
+    nodes, edges = 100_000, 6_000_000
+    shared = evenly(edges, nodes)
+    assert plan(sized(nodes, edges), 256, topology=CHIPLETS).schedule.kind == "mixed"
+    skewed = sized(nodes, edges)
+    skewed._once["footprint"] = tuple(
+        0.1 * one + 0.9 * hub for one, hub in zip(shared, evenly(edges, nodes // 1000), strict=True)
+    )
+    assert plan(skewed, 256, topology=CHIPLETS).schedule.kind == "hierarchical"
+
+
+def test_a_graph_in_local_order_goes_by_rows() -> None:
+    """Components of 20 nodes: a source is used a few times, soon after one another."""
+    edge = torch.arange(4_000_000)
+    edge_index = torch.stack([edge // 40 * 20 + edge * 7 % 20, edge // 40 * 20 + edge % 20])
+    graph = Graph.from_edge_index(edge_index, 2_000_000)
+    assert plan(graph, 1024, topology=CHIPLETS).schedule.kind == "hierarchical"
+
+
+def test_a_footprint_is_of_the_graph_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = MESSY.graph()
+    footprint = graph.footprint()
+    assert footprint[0] == 1
+    assert len(footprint) == len(windows(graph.num_edges))
+    assert footprint[-1] == graph.col.unique().numel()
+    assert graph.footprint() is footprint
+    assert ODD["no_edges"].graph().footprint() == ()
+
+
+def test_an_op_takes_the_planners_choice_and_plans_once() -> None:
+    graph, x = sized(9, 9), torch.empty(9, 4)
+    assert schedule_numbers(graph, 4, x.dtype, None) == []  # fits any cache: left to the op
+    large = sized(3_000_000, 6_000_000)
+    numbers = schedule_numbers(large, 4096, torch.float32, None)
+    chosen = plan(large, 4096).schedule
+    assert numbers == AskedSchedule(chosen.kind, chosen.workers, chosen.slice_width, chosen.block_columns).numbers()
+    assert schedule_numbers(large, 4096, torch.float32, None) is numbers
+    asked = AskedSchedule("serial")
+    with forced_schedule("mixed", slice_width=16, block_columns=5):
+        assert schedule_numbers(large, 4096, torch.float32, None) == [2, 0, 16, 5]
+        assert schedule_numbers(large, 4096, torch.float32, asked) == [0, 0, 0, 0]
+
+
 # What was asked for -------------------------------------------------------------------------------
 
 
@@ -136,6 +237,8 @@ def test_a_forced_schedule_is_completed_by_the_planner() -> None:
     assert (forced.kind, forced.workers, forced.domains) == ("mixed", 128, 16)
     assert forced.slice_width == int(0.55 * 16 * MIB) // (20_000 * 64) * 16
     assert plan(graph, 4096, topology=CHIPLETS, schedule="mixed", slice_width=48).schedule.slice_width == 48
+    blocked = plan(graph, 4096, topology=CHIPLETS, schedule="mixed", slice_width=48, block_columns=7000)
+    assert blocked.column_blocks == ((0, 7000), (7000, 14_000), (14_000, 20_000))
     serial = plan(graph, 4096, topology=CHIPLETS, schedule="serial").schedule
     assert (serial.workers, serial.domains, serial.slots, serial.slice_width) == (1, 1, 1, 0)
     assert plan(graph, 4096, workers=5, schedule="hierarchical").schedule.workers == 5
@@ -144,10 +247,20 @@ def test_a_forced_schedule_is_completed_by_the_planner() -> None:
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        (r"'width' must not be negative \(got -1\)", {"width": -1}),
-        (r"'schedule' must be one of serial, hierarchical, mixed \(got 'parallel'\)", {"schedule": "parallel"}),
-        (r"slice_width is for the mixed schedule alone \(got 8\)", {"schedule": "hierarchical", "slice_width": 8}),
-        (r"workers and slice_width must not be negative \(got 0 and -4\)", {"schedule": "mixed", "slice_width": -4}),
+        (r"widths must not be negative \(got -1 and None\)", {"width": -1}),
+        (r"widths must not be negative \(got 8 and -2\)", {"out_width": -2}),
+        (
+            r"'schedule' must be one of serial, hierarchical, mixed, node_parallel \(got 'parallel'\)",
+            {"schedule": "parallel"},
+        ),
+        (
+            r"slice_width and block_columns are for the mixed schedule alone \(got 8 and 0\)",
+            {"schedule": "hierarchical", "slice_width": 8},
+        ),
+        (
+            r"workers, slice_width and block_columns must not be negative \(got 0, -4 and 0\)",
+            {"schedule": "mixed", "slice_width": -4},
+        ),
         (r"there must be at least one domain and 1 to 65536 workers \(got 16 and 1000000\)", {"workers": 1000000}),
     ],
 )
@@ -159,19 +272,20 @@ def test_what_cannot_run_is_refused(message: str, arguments: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("message", "changed"),
     [
-        (r"sizes must not be negative \(got -1, 5, 5 and 5\)", {"rows": -1}),
-        (r"sizes must not be negative", {"edges": -1}),
-        (r"an element has 2, 4 or 8 bytes \(got 0\)", {"element_bytes": 0}),
+        (r"sizes must not be negative \(got -1\)", {"shape": [-1, 5, 5, 5, 4, 0]}),
+        (r"sizes must not be negative \(got -7\)", {"shape": [5, 5, -7, 5, 4, 0]}),
+        (r"an element has 2, 4 or 8 bytes \(got 0\)", {"shape": [5, 5, 5, 5, 0, 0]}),
+        (r"a shape has 6 numbers \(got 2\)", {"shape": [5, 5]}),
         (r"there must be at least one domain", {"llc_bytes": []}),
         (r"there must be at least one domain and 1 to 65536 workers \(got 1 and 0\)", {"max_workers": 0}),
-        (r"a schedule is \[kind, workers, slice_width\] \(got 1 numbers\)", {"asked": [1]}),
-        (r"a schedule's kind is 0, 1 or 2 \(got 7\)", {"asked": [7, 0, 0]}),
+        (r"a schedule is \[kind, workers, slice_width, block_columns\] \(got 1 numbers\)", {"asked": [1]}),
+        (r"a schedule's kind is 0, 1, 2 or 3 \(got 7\)", {"asked": [7, 0, 0, 0]}),
     ],
 )
 def test_the_bare_op_checks_its_arguments(message: str, changed: dict[str, Any]) -> None:
     arguments = {
-        "like": torch.empty(0), "rows": 5, "columns": 5, "edges": 5, "width": 5, "element_bytes": 4, "max_workers": 1,
-        "llc_bytes": [0], "asked": [],
+        "like": torch.empty(0), "shape": [5, 5, 5, 5, 4, 0], "max_workers": 1, "llc_bytes": [0], "footprint": [],
+        "asked": [],
     }  # fmt: skip
     with pytest.raises(ValueError, match=f"^plan: {message}"):
         torch.ops.frontgi.plan_aggregate(**{**arguments, **changed})
@@ -207,7 +321,7 @@ def test_the_order_gathers_narrower_rows(width: int, out_width: int | None, orde
     if out_width is not None:
         assert order_for(width, out_width) == order
     wide = sized(50_000, 5_000_000)  # what is planned is the gathering, at the narrower width
-    assert plan(wide, width, out_width, CHIPLETS).schedule == plan(wide, gathered, None, CHIPLETS).schedule
+    assert plan(wide, width, out_width, CHIPLETS).width == gathered
 
 
 def test_numerics_follow_from_shapes_and_dtype_alone() -> None:
@@ -220,7 +334,8 @@ def test_numerics_follow_from_shapes_and_dtype_alone() -> None:
         for kind in (None, "hierarchical", "mixed")
     }
     (numerics,) = found
-    assert numerics == Numerics("multiply_first", numerics.gemm, "float32")
+    assert numerics == Numerics("multiply_first", numerics.gemm, numerics.tile_rows, "float32")
+    assert 1 <= plan(MESSY.graph(), 4096).numerics.tile_rows < numerics.tile_rows <= 512  # as many as fit an L2 cache
     accumulation = [plan(MESSY.graph(), 8, dtype=d).numerics.accumulation for d in (torch.float64, torch.bfloat16)]
     assert accumulation == ["float64", "float32"]
 
@@ -228,6 +343,7 @@ def test_numerics_follow_from_shapes_and_dtype_alone() -> None:
 def test_a_plan_is_frozen_data() -> None:
     made = plan(MESSY.graph(), 16, 8)
     assert made == plan(MESSY.graph(), 16, 8)
+    assert made != plan(MESSY.graph(), 16, 9)
     for part, name in ((made, "width"), (made.schedule, "workers"), (made.numerics, "order")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(part, name, 0)
@@ -245,15 +361,52 @@ def test_by_default_it_is_the_plan_of_this_machine_and_torchs_threads() -> None:
         torch.set_num_threads(before)
 
 
+def test_rows_are_cut_at_equal_edges() -> None:
+    graph = MESSY.graph()
+    made = plan(graph, 16, schedule="hierarchical", workers=3)
+    boundaries = made.row_boundaries
+    assert len(boundaries) == made.schedule.slots + 1
+    assert boundaries[0] == 0
+    assert boundaries[-1] == graph.num_dst_nodes
+    assert list(boundaries) == sorted(boundaries)
+    work = [int(graph.rowptr[b] - graph.rowptr[a]) + b - a for a, b in pairwise(boundaries)]
+    largest_row = int(graph.rowptr.diff().max()) + 1
+    assert max(work) <= sum(work) / made.schedule.slots + 1 + largest_row
+
+
+def test_costs_are_in_order_of_what_is_moved() -> None:
+    made = plan(sized(132_534, 40_000_000), 1024, topology=CHIPLETS)
+    own = made.cost()
+    for asked in made.alternatives().values():
+        other = made.cost(asked)
+        assert own.seconds <= other.seconds
+        assert min(other.memory_bytes, other.seconds) > 0
+    counted = made.cost(counted=(2 * own.memory_bytes, own.llc_bytes))
+    assert counted.memory_bytes == 2 * own.memory_bytes
+    assert counted.seconds > own.seconds
+    by_rows = made.cost(AskedSchedule("hierarchical"))
+    gathered = 40_000_000 * 4096
+    assert 0.8 * gathered < by_rows.memory_bytes < 1.1 * gathered  # a sixteenth of the caches holds next to nothing
+
+
 def test_it_can_say_why() -> None:
-    mixed = plan(sized(100_000, 10_000_000), 1024, topology=CHIPLETS)
-    assert mixed.explain() == (
-        "mixed on 128 worker(s) over 16 of 16 cache domain(s) of 16 MiB: average degree 100.0, width 1024, "
-        "in slices of 16 features of all source rows; aggregate first."
-    )
+    made = plan(sized(100_000, 10_000_000), 1024, topology=CHIPLETS)
+    said = made.explain()
+    assert said.startswith(f"mixed in slices of {made.schedule.slice_width} features")
+    for part in (
+        "on 128 worker(s) over 16 of 16 cache domain(s) of 16 MiB",
+        "aggregate first",
+        "100000 rows, 10000000 edges, average degree 100.0, width 1024, features of 390.6 MiB",
+        "Modelled: ",
+        "hierarchical ",
+        "node-parallel ",
+        "mixed in slices of 64 (width / domains) ",
+    ):
+        assert part in said
     unknown = plan(ODD["no_destinations"].graph(), 19, 3, Topology.parse("llc:2x2"))
     assert unknown.explain() == (
-        "serial on 1 worker(s) over 1 of 2 cache domain(s) of unknown size: average degree 0.0, width 19; "
-        "multiply first."
+        "serial, on 1 worker(s) over 1 of 2 cache domain(s) of unknown size, rows in 1 slot(s); multiply first. Chosen "
+        "from: 0 rows, 0 edges, average degree 0.0, width 3, features of 0.0 MiB. No costs: cache sizes are unknown."
     )
-    assert isinstance(mixed, Plan)
+    assert "there is nothing to gather" in plan(ODD["empty"].graph(), 8, topology=CHIPLETS).explain()
+    assert isinstance(made, Plan)

@@ -25,9 +25,9 @@ AggregateArgs aggregate_args(const AggregateTensors& tensors, const CsrTensors& 
 void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x, int64_t rows, const char* op,
               std::vector<Tensor>& keep);
 
-// The planner's choice, or the schedule asked for as [kind, workers, slice_width] (0: the planner fills it in).
+// The planner's choice, or the schedule asked for as [kind, workers, slice_width, block_columns] (see AskedSchedule).
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
-                      const Machine& on = machine());
+                      const Machine& on = machine(), const std::vector<double>& footprint = {});
 constexpr int64_t kWorkersMax = 1 << 16;
 AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr);
 

@@ -175,7 +175,7 @@ AggregateArgs feature_range(const AggregateArgs& args, int64_t begin, int64_t en
 void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, const Schedule& given,
                    const Machine& machine, Executor& executor) {
   if (rows == 0 || args.width == 0) return;
-  const AggregateShape shape{rows, columns, args.rowptr[rows], args.width, element_bytes(args.dtype)};
+  const AggregateShape shape{rows, columns, args.rowptr[rows] - args.rowptr[0], args.width, element_bytes(args.dtype)};
   Schedule schedule = given;
   std::optional<AggregateWalk> walk(std::in_place, args.rowptr, shape, schedule);
   std::optional<ColumnBlocks> blocks;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "cost.h"
+
 namespace frontgi {
 namespace {
 
@@ -13,14 +15,25 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kBytesPerWorker = 128 << 10;
 // Dynamic slots a worker: enough that the last one to finish is late by about 1/16 of its time.
 constexpr int64_t kSlotsPerWorker = 16;
-// A packed slice shares the cache with rowptr, col and the output lines in flight.
-constexpr double kSliceShareOfLlc = 0.55;
+// Rows in a chunk of the node-parallel schedule: what PyG's and DGL's loops take at a time.
+constexpr int64_t kChunkRows = 16;
 // FrontGI, section 4.2.2: below 20 hierarchical, above 50 mixed, either in between.
 constexpr double kMixedAboveDegree = 50;
 // With a slice that is known to fit, packing (two passes over the features) pays from a lower degree on.
 constexpr double kFittingMixedAboveDegree = 24;
+// Blocks of columns beyond this many cost more in waiting rows than any cache saves.
+constexpr int64_t kBlocksMax = 64;
+// What a mixed schedule must save by the model to be worth its buffers and the model's error.
+constexpr double kWorthwhile = 0.95;
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t line_elements(const AggregateShape& shape) { return kLineBytes / shape.element_bytes; }
+
+// Of rows of a slice, those that fit a domain's share.
+int64_t fitting_rows(const AggregateShape& shape, int64_t slice_width, int64_t llc_bytes) {
+  return static_cast<int64_t>(static_cast<double>(llc_bytes) * kSliceShareOfLlc) /
+         std::max<int64_t>(1, slice_width * shape.element_bytes);
+}
 
 // Whole cache lines of every source row that fit a domain's share, as features; 0 if not one line does.
 int64_t fitting_slice_width(const AggregateShape& shape, int64_t llc_bytes) {
@@ -32,8 +45,7 @@ int64_t fitting_slice_width(const AggregateShape& shape, int64_t llc_bytes) {
 // The paper's dim / D, in whole lines.
 int64_t paper_slice_width(const AggregateShape& shape, const Machine& machine) {
   const int64_t line = line_elements(shape);
-  const int64_t part = (shape.width + machine.domains() - 1) / machine.domains();
-  return std::max(line, (part + line - 1) / line * line);
+  return std::max(line, ceil_div(ceil_div(shape.width, machine.domains()), line) * line);
 }
 
 int64_t default_slice_width(const AggregateShape& shape, const Machine& machine) {
@@ -42,9 +54,48 @@ int64_t default_slice_width(const AggregateShape& shape, const Machine& machine)
 }
 
 Schedule with_slots(Schedule s, const AggregateShape& shape) {
+  const int64_t rows = std::max<int64_t>(1, shape.rows);
   const int64_t sharing = s.kind == ScheduleKind::mixed ? std::max<int64_t>(1, s.workers / s.domains) : s.workers;
-  s.slots = s.workers == 1 ? 1 : std::clamp<int64_t>(sharing * kSlotsPerWorker, 1, std::max<int64_t>(1, shape.rows));
+  s.slots = s.kind == ScheduleKind::node_parallel ? ceil_div(rows, kChunkRows)
+            : s.workers == 1                      ? 1
+                                                  : std::clamp<int64_t>(sharing * kSlotsPerWorker, 1, rows);
   return s;
+}
+
+// Slices of `slice_width`, and of as many source rows at a time as fit; `like` has the workers.
+Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, int64_t llc_bytes) {
+  like.kind = ScheduleKind::mixed;
+  like.slice_width = slice_width;
+  const int64_t fitting = fitting_rows(shape, slice_width, llc_bytes);
+  if (fitting > 0 && fitting < shape.columns) {  // in blocks as equal as can be
+    like.block_columns = ceil_div(shape.columns, ceil_div(shape.columns, fitting));
+  }
+  return with_slots(like, shape);
+}
+
+// The cheapest of all, slices of one line, two, four, ... and as wide as fits.
+Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Machine& machine,
+                  const Footprint& footprint) {
+  const int64_t llc = machine.smallest_llc_bytes();
+  const auto cost = [&](const Schedule& s) {
+    return seconds_for(estimate_traffic(shape, s, machine, footprint), s, machine);
+  };
+  Schedule best = by_rows;
+  double least = cost(by_rows) * kWorthwhile;
+  const auto consider = [&](int64_t slice_width) {
+    if (slice_width <= 0 || slice_width >= shape.width) return;
+    const Schedule s = mixed(by_rows, slice_width, shape, llc);
+    if (s.block_columns > 0 && ceil_div(shape.columns, s.block_columns) > kBlocksMax) return;
+    const double seconds = cost(s);
+    if (seconds < least) {
+      least = seconds;
+      best = s;
+    }
+  };
+  consider(fitting_slice_width(shape, llc));
+  for (int64_t lines = 1; lines * line_elements(shape) < shape.width; lines *= 2)
+    consider(lines * line_elements(shape));
+  return best;
 }
 
 }  // namespace
@@ -53,50 +104,53 @@ int64_t workers_for_bytes(int64_t bytes, int64_t max_workers) {
   return std::clamp<int64_t>(bytes / kBytesPerWorker, 1, max_workers);
 }
 
-Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers) {
+Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers,
+                        const Footprint& footprint) {
   Schedule s;
   const int64_t row_bytes = shape.width * shape.element_bytes;
   s.workers = workers_for_bytes((shape.edges + shape.rows) * row_bytes, max_workers);
   s.domains = std::min(machine.domains(), s.workers);
   s.kind = s.workers == 1 ? ScheduleKind::serial : ScheduleKind::hierarchical;
   if (shape.rows == 0 || shape.width == 0) return s;
+  s = with_slots(s, shape);
 
   const double degree = static_cast<double>(shape.edges) / static_cast<double>(shape.rows);
   const int64_t llc = machine.smallest_llc_bytes();
-  bool mixed;
-  if (llc > 0) {
-    const bool already_fits =
-        shape.columns * row_bytes <= static_cast<int64_t>(kSliceShareOfLlc * static_cast<double>(llc));
-    const int64_t slice = fitting_slice_width(shape, llc);
-    mixed = !already_fits && slice > 0 && slice < shape.width && degree >= kFittingMixedAboveDegree;
-  } else {
-    mixed = degree > kMixedAboveDegree && machine.domains() > 1;
+  if (llc == 0) {
+    const bool papers = degree > kMixedAboveDegree && machine.domains() > 1 && shape.columns > 0;
+    return papers ? mixed(s, default_slice_width(shape, machine), shape, 0) : s;
   }
-  if (mixed) {
-    s.kind = ScheduleKind::mixed;
-    s.slice_width = default_slice_width(shape, machine);
-  }
-  return with_slots(s, shape);
+  if (shape.columns * row_bytes <= static_cast<int64_t>(kSliceShareOfLlc * static_cast<double>(llc))) return s;
+  if (shape.columns == 0) return s;
+  if (!footprint.empty()) return cheapest(s, shape, machine, footprint);
+  const int64_t slice = fitting_slice_width(shape, llc);
+  const bool pays = slice > 0 && slice < shape.width && degree >= kFittingMixedAboveDegree;
+  return pays ? mixed(s, slice, shape, llc) : s;
 }
 
-Schedule forced_schedule(ScheduleKind kind, int64_t workers, int64_t slice_width, const AggregateShape& shape,
-                         const Machine& machine, int64_t max_workers) {
-  if (workers < 0 || slice_width < 0) {
-    throw std::invalid_argument("plan: workers and slice_width must not be negative (got " + std::to_string(workers) +
-                                " and " + std::to_string(slice_width) + ")");
+Schedule forced_schedule(const AskedSchedule& asked, const AggregateShape& shape, const Machine& machine,
+                         int64_t max_workers) {
+  const auto refuse = [](const std::string& why) { throw std::invalid_argument("plan: " + why); };
+  const std::string sizes = std::to_string(asked.workers) + ", " + std::to_string(asked.slice_width) + " and " +
+                            std::to_string(asked.block_columns);
+  if (asked.workers < 0 || asked.slice_width < 0 || asked.block_columns < 0) {
+    refuse("workers, slice_width and block_columns must not be negative (got " + sizes + ")");
   }
-  if (slice_width > 0 && kind != ScheduleKind::mixed) {
-    throw std::invalid_argument("plan: slice_width is for the mixed schedule alone (got " +
-                                std::to_string(slice_width) + ")");
+  if (asked.kind != ScheduleKind::mixed && (asked.slice_width > 0 || asked.block_columns > 0)) {
+    refuse("slice_width and block_columns are for the mixed schedule alone (got " + std::to_string(asked.slice_width) +
+           " and " + std::to_string(asked.block_columns) + ")");
   }
-  if (kind == ScheduleKind::serial && workers > 1) {
-    throw std::invalid_argument("plan: the serial schedule has one worker (got " + std::to_string(workers) + ")");
+  if (asked.kind == ScheduleKind::serial && asked.workers > 1) {
+    refuse("the serial schedule has one worker (got " + std::to_string(asked.workers) + ")");
   }
   Schedule s;
-  s.kind = kind;
-  s.workers = kind == ScheduleKind::serial ? 1 : workers > 0 ? workers : max_workers;
-  s.domains = std::min(machine.domains(), s.workers);
-  if (kind == ScheduleKind::mixed) s.slice_width = slice_width > 0 ? slice_width : default_slice_width(shape, machine);
+  s.kind = asked.kind;
+  s.workers = asked.kind == ScheduleKind::serial ? 1 : asked.workers > 0 ? asked.workers : max_workers;
+  s.domains = asked.kind == ScheduleKind::node_parallel ? 1 : std::min(machine.domains(), s.workers);
+  if (asked.kind == ScheduleKind::mixed) {
+    s.slice_width = asked.slice_width > 0 ? asked.slice_width : default_slice_width(shape, machine);
+    s.block_columns = asked.block_columns;
+  }
   return with_slots(s, shape);
 }
 

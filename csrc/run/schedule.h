@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "../hw/machine.h"
 
@@ -33,14 +34,25 @@ struct AggregateShape {
   int64_t edges = 0;
   int64_t width = 0;
   int64_t element_bytes = 4;
+  bool fused = false;  // rows are multiplied as they are aggregated, and written only if the schedule is mixed
 };
 
-Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers);
+// With a footprint (graph/footprint.h), the cheapest schedule by the costs of cost.h; without one, or where a cache's
+// size is unknown, by the average degree.
+Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers,
+                        const std::vector<double>& footprint = {});
 
-// A schedule as asked for: `kind` with what is left at 0 filled in by the planner's own rules.
+// A schedule as asked for; what is left at 0 is filled in by the planner's own rules.
+struct AskedSchedule {
+  ScheduleKind kind = ScheduleKind::serial;
+  int64_t workers = 0;
+  int64_t slice_width = 0;    // mixed only
+  int64_t block_columns = 0;  // mixed only; 0 for all source rows
+};
+
 // Throws std::invalid_argument if it cannot run.
-Schedule forced_schedule(ScheduleKind kind, int64_t workers, int64_t slice_width, const AggregateShape& shape,
-                         const Machine& machine, int64_t max_workers);
+Schedule forced_schedule(const AskedSchedule& asked, const AggregateShape& shape, const Machine& machine,
+                         int64_t max_workers);
 
 // Workers worth waking for `bytes` of traffic.
 int64_t workers_for_bytes(int64_t bytes, int64_t max_workers);

@@ -74,15 +74,10 @@ UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t 
   const int64_t flops = args.rows * row_flops + edges * plan.edge_cost;
   plan.workers = std::clamp<int64_t>(flops / kFlopsPerWorker, 1, max_workers);
 
-  const int64_t panel = gemm.panel_rows;
-  const int64_t row_bytes = std::max<int64_t>(1, plan.k_total * accumulator_bytes(args.dtype));
-  const int64_t fitting = std::clamp<int64_t>(kPackedTileBytes / row_bytes, panel, kTileRowsMax);
-  const int64_t fair = ceil_div(args.rows, plan.workers * 4);
-  plan.tile_rows = std::max<int64_t>(1, std::min(fitting, std::max(fair, panel))) / panel * panel;
-  plan.tile_rows = std::max(plan.tile_rows, panel);
-  plan.slots = plan.workers == 1
-                   ? 1
-                   : std::clamp<int64_t>(args.rows / plan.tile_rows, plan.workers, plan.workers * kSlotsPerWorker);
+  plan.tile_rows = tile_rows(plan.k_total, args.dtype == DType::f64);
+  const int64_t slot_rows = std::clamp(ceil_div(args.rows, plan.workers * 4), gemm.panel_rows, plan.tile_rows);
+  plan.slots =
+      plan.workers == 1 ? 1 : std::clamp<int64_t>(args.rows / slot_rows, plan.workers, plan.workers * kSlotsPerWorker);
   return plan;
 }
 
@@ -309,6 +304,12 @@ void add_chunks(A* sums, int64_t chunks, int64_t size, Executor& executor) {
 }
 
 }  // namespace
+
+int64_t tile_rows(int64_t width, bool is_double) {
+  const int64_t panel = gemm_for(kernels(), is_double ? DType::f64 : DType::f32).panel_rows;
+  const int64_t row_bytes = std::max<int64_t>(1, width * (is_double ? 8 : 4));
+  return std::clamp<int64_t>(kPackedTileBytes / row_bytes, panel, kTileRowsMax) / panel * panel;
+}
 
 void run_update(const UpdateArgs& args, const Machine& machine, Executor& executor) {
   if (args.rows == 0 || args.n == 0) return;

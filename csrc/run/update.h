@@ -37,6 +37,9 @@ struct UpdateArgs {
 
 void run_update(const UpdateArgs& args, const Machine& machine, Executor& executor);
 
+// Rows that are packed and multiplied at a time, of `width` elements: from the shape alone. Few rows are cut smaller.
+int64_t tile_rows(int64_t width, bool is_double);
+
 // out [n, k] = g^T x for g [rows, n], x [rows, k]: the gradient of a weight. Rows are summed in chunks fixed by the
 // shape, so the bits do not depend on the workers. out is contiguous, in the accumulator type of `dtype`.
 struct WeightGradArgs {

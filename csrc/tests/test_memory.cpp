@@ -27,7 +27,8 @@ TEST_CASE("memory: aggregate and edge_dot end with their operands, at every widt
   SerialExecutor executor;
   for (const DType dtype : kDTypes) {
     for (int64_t width = 1; width <= 300; width += width < 70 ? 1 : 23) {
-      for (const bool mixed : {false, true}) {
+      for (const int64_t block_columns : {-1, 0, 2}) {  // by rows; in slices; in slices and blocks of columns
+        const bool mixed = block_columns >= 0;
         AggregateCase c(graph, dtype, width, random, kGuarded);
         c.reduce = mixed ? Reduce::max : Reduce::sum;
         c.edge_weight = random_matrix(accumulator_of(dtype), 1, graph.edges(), random, kGuarded);
@@ -42,7 +43,7 @@ TEST_CASE("memory: aggregate and edge_dot end with their operands, at every widt
         args.rowptr = guarded(rowptr_memory, graph.rowptr);
         args.col = guarded(col_memory, graph.narrow_col);
         Schedule schedule;
-        if (mixed) schedule = {ScheduleKind::mixed, 1, 1, std::max<int64_t>(1, width / 2), 1};
+        if (mixed) schedule = {ScheduleKind::mixed, 1, 1, std::max<int64_t>(1, width / 2), block_columns, 1};
         run_aggregate(args, graph.rows, graph.columns, schedule, Machine{}, executor);
         CAPTURE(name_of(dtype));
         CAPTURE(width);
@@ -133,7 +134,7 @@ TEST_CASE("memory: rows and edges whose offsets do not fit 32 bits") {
     args.col = behind(col_memory, far, graph.narrow_col.data(), edges);
     args.edge_weight = behind(weight_memory, far, static_cast<const float*>(c.edge_weight->data()), edges);
     const Schedule schedule =
-        forced_schedule(kind, 2, 0, {3, 3, graph.edges(), width, 4}, Machine{}, executor.max_workers());
+        forced_schedule({kind, 2}, {3, 3, graph.edges(), width, 4}, Machine{}, executor.max_workers());
     run_aggregate(args, 3, 3, schedule, Machine{}, executor);
     CHECK(difference(out, aggregate_reference(c)) == "");
   }
@@ -164,7 +165,10 @@ TEST_CASE("memory: null operands of no elements") {
   const auto schedules = [&](const AggregateShape& shape) {
     std::vector<Schedule> all;
     for (const ScheduleKind kind : {ScheduleKind::serial, ScheduleKind::hierarchical, ScheduleKind::mixed}) {
-      all.push_back(forced_schedule(kind, 0, 0, shape, Machine{}, 3));
+      all.push_back(forced_schedule({kind}, shape, Machine{}, 3));
+    }
+    for (const int64_t block_columns : {1, 5}) {
+      all.push_back(forced_schedule({ScheduleKind::mixed, 0, 16, block_columns}, shape, Machine{}, 3));
     }
     return all;
   };

@@ -3,6 +3,7 @@
 // planner decides.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "../run/aggregate.h"
@@ -12,7 +13,8 @@
 namespace frontgi::test {
 namespace {
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::serial, ScheduleKind::hierarchical, ScheduleKind::mixed};
+constexpr ScheduleKind kKinds[] = {ScheduleKind::serial, ScheduleKind::hierarchical, ScheduleKind::mixed,
+                                   ScheduleKind::node_parallel};
 
 Machine stated_machine(int64_t domains, int64_t llc_bytes = 0) {
   Machine machine;
@@ -66,7 +68,7 @@ TEST_CASE("schedules: the same bits for every kind, executor and number of domai
             for (const NamedExecutor& how : all) {
               const int64_t workers = kind == ScheduleKind::serial ? 1 : how.executor->max_workers();
               const Machine machine = stated_machine(domains, domains == 4 ? 20'000 : 0);
-              const Schedule schedule = forced_schedule(kind, workers, 0, shape_of(c), machine, workers);
+              const Schedule schedule = forced_schedule({kind, workers}, shape_of(c), machine, workers);
               const bool same = run(c, schedule, machine, *how.executor).same_bits(expected);
               CAPTURE(graph.name);
               CAPTURE(name_of(dtype));
@@ -93,7 +95,7 @@ TEST_CASE("schedules: the same bits for every width of a slice") {
       for (const int64_t domains : {1, 2, 4, 16}) {
         const NamedExecutor& how = all[static_cast<size_t>(slice_width + domains) % all.size()];
         const Machine machine = stated_machine(domains);
-        const Schedule schedule = forced_schedule(ScheduleKind::mixed, how.executor->max_workers(), slice_width,
+        const Schedule schedule = forced_schedule({ScheduleKind::mixed, how.executor->max_workers(), slice_width},
                                                   shape_of(c), machine, how.executor->max_workers());
         const bool same = run(c, schedule, machine, *how.executor).same_bits(expected);
         CAPTURE(name_of(dtype));
@@ -106,6 +108,76 @@ TEST_CASE("schedules: the same bits for every width of a slice") {
   }
 }
 
+// Rows of one chain and of several, ended within a block and at its end, by more rows than a worker takes at a time.
+TEST_CASE("schedules: the same bits for every block of columns") {
+  Random random(13);
+  const std::vector<NamedExecutor> all = executors();
+  Edges ends;  // rows of 255, 256, 257, 511, 512 and 513 edges, and of one
+  for (const int64_t degree : {255, 256, 257, 511, 512, 513, 1, 0, 2}) {
+    const int64_t row = ends.empty() ? 0 : ends.back().first + 1;
+    for (int64_t e = 0; e < degree; ++e) ends.emplace_back(row, e * 300 / degree);
+  }
+  for (const Graph& graph :
+       {hub_graph("hubs", 40, 30, 700, random), power_law_graph("power law", 50, 60, false, random),
+        graph_of("chains", 10, 300, ends), graph_of("no edges", 4, 4, {})}) {
+    for (const DType dtype : kDTypes) {
+      for (const Reduce reduce : {Reduce::sum, Reduce::mean, Reduce::max}) {
+        AggregateCase c = whole_case(graph, dtype, reduce, 41, random);
+        c.stream = true;
+        const Matrix expected = run_serially(c);
+        for (const int64_t block_columns : {1, 2, 7, 29, 256, 1000}) {
+          for (const int64_t slice_width : {3, 16, 50}) {
+            const NamedExecutor& how = all[static_cast<size_t>(slice_width + block_columns) % all.size()];
+            const int64_t workers = how.executor->max_workers();
+            const Machine machine = stated_machine(3);
+            const Schedule schedule = forced_schedule({ScheduleKind::mixed, workers, slice_width, block_columns},
+                                                      shape_of(c), machine, workers);
+            const bool same = run(c, schedule, machine, *how.executor).same_bits(expected);
+            CAPTURE(graph.name);
+            CAPTURE(name_of(dtype));
+            CAPTURE(static_cast<int>(reduce));
+            CAPTURE(block_columns);
+            CAPTURE(slice_width);
+            CAPTURE(how.name);
+            CHECK(same);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A row's edges in a block of columns are a stretch of them only if its columns ascend: otherwise there are no blocks.
+TEST_CASE("schedules: unsorted columns are aggregated as they stand") {
+  Random random(14);
+  Graph graph = random_graph("unsorted", 6, 40, 80, random);
+  std::reverse(graph.col.begin(), graph.col.end());
+  std::reverse(graph.narrow_col.begin(), graph.narrow_col.end());
+  const AggregateCase c = whole_case(graph, DType::f32, Reduce::sum, 20, random);
+  ThreadExecutor executor(3);
+  const Schedule schedule = forced_schedule({ScheduleKind::mixed, 3, 16, 7}, shape_of(c), Machine{}, 3);
+  CHECK(run(c, schedule, Machine{}, executor).same_bits(run_serially(c)));
+}
+
+// The root term of SAGE is added to in place: no row may wait in the output it still has to read.
+TEST_CASE("schedules: blocks of columns over a self term in the output") {
+  Random random(15);
+  const Graph graph = random_graph("square", 20, 20, 200, random);
+  AggregateCase c(graph, DType::f32, 24, random);
+  const auto in_place = [&](const Schedule& schedule) {
+    Random same(16);
+    Matrix out = random_matrix(DType::f32, 20, 24, same);
+    AggregateArgs args = c.args(out);
+    args.x_self = out.data();
+    args.x_self_stride = out.row_stride();
+    SerialExecutor executor;
+    run_aggregate(args, 20, 20, schedule, Machine{}, executor);
+    return out;
+  };
+  const Schedule blocked = forced_schedule({ScheduleKind::mixed, 1, 16, 6}, shape_of(c), Machine{}, 1);
+  CHECK(in_place(blocked).same_bits(in_place(Schedule{})));
+}
+
 TEST_CASE("schedules: a domain on which no worker runs is served by the others") {
   Random random(12);
   const Graph graph = hub_graph("hubs", 60, 50, 400, random);
@@ -115,7 +187,7 @@ TEST_CASE("schedules: a domain on which no worker runs is served by the others")
   machine.domain_of_cpu.assign(4096, 2);
   ThreadExecutor executor(4);
   for (const ScheduleKind kind : {ScheduleKind::hierarchical, ScheduleKind::mixed}) {
-    const Schedule schedule = forced_schedule(kind, 4, 0, shape_of(c), machine, 4);
+    const Schedule schedule = forced_schedule({kind, 4}, shape_of(c), machine, 4);
     CHECK(schedule.domains == 3);
     CHECK(run(c, schedule, machine, executor).same_bits(run_serially(c)));
   }
@@ -143,7 +215,7 @@ TEST_CASE("planner: sizes of zero are valid") {
             CHECK(planned.kind == ScheduleKind::serial);
             CHECK(planned.workers == 1);
             for (const ScheduleKind kind : kKinds) {
-              const Schedule forced = forced_schedule(kind, 0, 0, shape, machine, 7);
+              const Schedule forced = forced_schedule({kind}, shape, machine, 7);
               CHECK(forced.workers >= 1);
               CHECK(forced.domains >= 1);
               CHECK(forced.slots >= 1);
@@ -189,19 +261,21 @@ TEST_CASE("planner: a slice of all source rows fits the smallest cache") {
 
 TEST_CASE("planner: a schedule that cannot run is refused") {
   const AggregateShape shape{10, 10, 30, 16, 4};
-  const auto forced = [&](ScheduleKind kind, int64_t workers, int64_t slice_width) {
-    return forced_schedule(kind, workers, slice_width, shape, Machine{}, 4);
-  };
-  CHECK_THROWS_WITH_AS(forced(ScheduleKind::mixed, -1, 0),
-                       "plan: workers and slice_width must not be negative (got -1 and 0)", std::invalid_argument);
-  CHECK_THROWS_WITH_AS(forced(ScheduleKind::mixed, 1, -2),
-                       "plan: workers and slice_width must not be negative (got 1 and -2)", std::invalid_argument);
-  CHECK_THROWS_WITH_AS(forced(ScheduleKind::hierarchical, 2, 8),
-                       "plan: slice_width is for the mixed schedule alone (got 8)", std::invalid_argument);
-  CHECK_THROWS_WITH_AS(forced(ScheduleKind::serial, 2, 0), "plan: the serial schedule has one worker (got 2)",
+  const auto forced = [&](const AskedSchedule& asked) { return forced_schedule(asked, shape, Machine{}, 4); };
+  CHECK_THROWS_WITH_AS(forced({ScheduleKind::mixed, -1}),
+                       "plan: workers, slice_width and block_columns must not be negative (got -1, 0 and 0)",
                        std::invalid_argument);
-  CHECK(forced(ScheduleKind::hierarchical, 0, 0).workers == 4);
-  CHECK(forced(ScheduleKind::mixed, 3, 8).slice_width == 8);
+  CHECK_THROWS_WITH_AS(forced({ScheduleKind::mixed, 1, -2, -3}),
+                       "plan: workers, slice_width and block_columns must not be negative (got 1, -2 and -3)",
+                       std::invalid_argument);
+  CHECK_THROWS_WITH_AS(forced({ScheduleKind::hierarchical, 2, 8}),
+                       "plan: slice_width and block_columns are for the mixed schedule alone (got 8 and 0)",
+                       std::invalid_argument);
+  CHECK_THROWS_WITH_AS(forced({ScheduleKind::serial, 2}), "plan: the serial schedule has one worker (got 2)",
+                       std::invalid_argument);
+  CHECK(forced({ScheduleKind::hierarchical}).workers == 4);
+  CHECK(forced({ScheduleKind::mixed, 3, 8, 5}).slice_width == 8);
+  CHECK(forced({ScheduleKind::mixed, 3, 8, 5}).block_columns == 5);
 }
 
 }  // namespace

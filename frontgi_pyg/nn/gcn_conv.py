@@ -63,11 +63,11 @@ class GCNConv(NativeConv, _PyGGCNConv):  # type: ignore[misc]
             materialize(lin, x)
             plain = is_plain_linear(lin) and lin.bias is None and lin.weight.dtype == x.dtype
             if plain and x.dim() == 2 and not torch.is_autocast_enabled("cpu"):
-                return conv(graph, x, lin.weight, self.bias, "sum", **terms)
+                return conv(graph, x, lin.weight, self.bias, "sum", schedule=self.schedule, **terms)
             product = apply_linear(x, lin.weight, None) if plain else lin(x)
         if graph.origin != "sparse_tensor" and (terms or graph.edge_weight is not None):
             product = product.to(x.dtype)  # under autocast the product is half, and PyG's messages are float again
-        out = aggregate_nodes(graph, product, "sum", **terms)
+        out = aggregate_nodes(graph, product, "sum", schedule=self.schedule, **terms)
         return out if self.bias is None else out + self.bias
 
     def _reason(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None) -> str | None:

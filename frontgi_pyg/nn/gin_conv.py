@@ -39,7 +39,7 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
         x_l, x_r = (x, x) if isinstance(x, Tensor) else x
         graph = neighbour_graph(edge_index, x_l, x_r, size, self.flow)
         reduce = reduction(self.aggr)
-        terms: dict[str, Any] = {}
+        terms: dict[str, Any] = {"schedule": self.schedule}
         if x_r is not None:
             terms["self_scale"] = 1 + self.eps
             if x_r is not x_l:

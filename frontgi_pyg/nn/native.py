@@ -20,6 +20,7 @@ from frontgi_pyg.adjacency import graph_of, graph_of_sparse
 from frontgi_pyg.graph import Graph, Loops
 from frontgi_pyg.nn.linear import exporting, retyped
 from frontgi_pyg.ops.aggregate import aggregate
+from frontgi_pyg.plan import AskedSchedule
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 LOOPS: dict[str, Loops] = {
@@ -47,10 +48,12 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     Args:
         path_taken: ``"native"`` or the reason why the last call took PyG's path; :obj:`None` before the first call.
+        schedule: A schedule for this layer instead of the planner's; to be set before the layer is compiled.
     """
 
     pyg_class: ClassVar[type[MessagePassing]]
     path_taken: str | None = None
+    schedule: AskedSchedule | None = None
     _overridden: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

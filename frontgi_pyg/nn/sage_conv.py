@@ -69,9 +69,10 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
                 reduce,
                 x_root=x_r if with_root else None,
                 root_weight=lin_r.weight if with_root else None,
+                schedule=self.schedule,
             )
         else:
-            out = lin_l(aggregate_nodes(graph, x_l, reduce))
+            out = lin_l(aggregate_nodes(graph, x_l, reduce, schedule=self.schedule))
             if with_root:
                 out = out + lin_r(x_r)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out

@@ -56,6 +56,7 @@ class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
             add_self_loops=self.add_self_loops,
             flow=self.flow,
         )
+        rest: dict[str, Any] = {"schedule": self.schedule, **terms}
         materialize(self.lin, x)
         fused = (
             self.K > 0
@@ -67,7 +68,7 @@ class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
         )
         if not fused:
             for _ in range(self.K):
-                x = aggregate_nodes(graph, x, "sum", **terms)
+                x = aggregate_nodes(graph, x, "sum", **rest)
                 if self.cached:
                     self._cached_x = x
             return self._update(x)
@@ -75,11 +76,11 @@ class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
         if order_for(x.size(1), weight.size(0)) == "multiply_first":
             x = apply_linear(x, weight, None)
             for _ in range(self.K - 1):
-                x = aggregate_nodes(graph, x, "sum", **terms)
-            return aggregate_nodes(graph, x, "sum", bias=bias, **terms)
+                x = aggregate_nodes(graph, x, "sum", **rest)
+            return aggregate_nodes(graph, x, "sum", bias=bias, **rest)
         for _ in range(self.K - 1):
-            x = aggregate_nodes(graph, x, "sum", **terms)
-        return conv(graph, x, weight, bias, "sum", **terms)
+            x = aggregate_nodes(graph, x, "sum", **rest)
+        return conv(graph, x, weight, bias, "sum", **rest)
 
     def _update(self, x: Tensor) -> Tensor:
         if is_plain_linear(self.lin):

@@ -25,10 +25,11 @@ from frontgi_pyg.ops.checks import (
     require_dense,
     require_edge_weight,
     require_graph,
+    require_matrix,
     require_scales_detached,
 )
 from frontgi_pyg.ops.gradients import activation_gradient, column_sum, edge_dot, row_dot
-from frontgi_pyg.plan import asked_schedule
+from frontgi_pyg.plan import AskedSchedule, schedule_numbers
 
 OptTensor = Tensor | None
 _op = torch.ops.frontgi.aggregate.default
@@ -47,6 +48,7 @@ def aggregate(
     bias: OptTensor = None,
     activation: str | None = None,
     skip_loops: bool = False,
+    schedule: AskedSchedule | None = None,
 ) -> Tensor:
     r"""Reduces the features of each node's neighbours.
 
@@ -69,6 +71,7 @@ def aggregate(
         bias: ``[width]``, added to every row.
         activation: ``"relu"`` or :obj:`None`, applied last.
         skip_loops: Leave out edges from a node to itself (sums only).
+        schedule: A schedule to use instead of the planner's; the bits stay.
 
     Returns:
         ``[num_dst_nodes, width]`` in the dtype of ``x``.
@@ -98,6 +101,7 @@ def aggregate(
         x_self=x_self,
         bias=bias,
     )
+    require_matrix("aggregate", x=x)
     require_activation("aggregate", activation)
     require_scales_detached("aggregate", row_scale=row_scale, col_scale=col_scale)
     require_edge_weight("aggregate", graph, edge_weight)
@@ -121,7 +125,7 @@ def aggregate(
         skip_loops,
         activation == "relu",
         True,
-        asked_schedule(),
+        schedule_numbers(graph, x.size(1), x.dtype, schedule),
     )
 
 

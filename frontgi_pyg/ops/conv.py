@@ -33,7 +33,7 @@ from frontgi_pyg.ops.checks import (
 )
 from frontgi_pyg.ops.gradients import activation_gradient, column_sum, weight_grad
 from frontgi_pyg.ops.linear import autocast
-from frontgi_pyg.plan import asked_schedule, order_for
+from frontgi_pyg.plan import AskedSchedule, order_for, schedule_numbers
 
 OptTensor = Tensor | None
 _op = torch.ops.frontgi.conv.default
@@ -56,6 +56,7 @@ def conv(
     activation: str | None = None,
     skip_loops: bool = False,
     multiply_first: bool | None = None,
+    schedule: AskedSchedule | None = None,
 ) -> Tensor:
     r"""Aggregates and updates: a whole layer.
 
@@ -73,6 +74,7 @@ def conv(
         x_root: ``[num_dst_nodes, root_width]``, multiplied by ``root_weight`` and added.
         root_weight: ``[out_width, root_width]``.
         activation: ``"relu"`` or :obj:`None`.
+        schedule: A schedule to use instead of the planner's; the bits stay.
         multiply_first: The order. By default the one that gathers narrower rows, where the algebra allows it.
 
     Returns:
@@ -109,6 +111,7 @@ def conv(
             and (self_scale is None or x_root is None)
             and order_for(x.size(1), weight.size(0)) == "multiply_first"
         )
+    gathered = weight.size(0) if multiply_first else x.size(1)
     scale_dtype = accumulator_dtype(x.dtype)
     edge_scale = graph.csr_weight(edge_weight, scale_dtype)
     return call(  # type: ignore[no-any-return]
@@ -133,7 +136,7 @@ def conv(
         activation == "relu",
         multiply_first,
         True,
-        asked_schedule(),
+        schedule_numbers(graph, gathered, x.dtype, schedule, fused=not multiply_first),
     )
 
 

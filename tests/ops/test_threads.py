@@ -183,11 +183,23 @@ def test_an_index_out_of_range_is_found_by_any_worker(set_threads: Callable[[int
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("parallel", {}, "plan: 'schedule' must be one of serial, hierarchical, mixed .got 'parallel'."),
+        ("parallel", {}, "plan: 'schedule' must be one of serial, hierarchical, mixed, node_parallel .got 'parallel'."),
         ("serial", {"workers": 2}, "plan: the serial schedule has one worker .got 2."),
-        ("hierarchical", {"slice_width": 8}, "plan: slice_width is for the mixed schedule alone .got 8."),
-        ("mixed", {"slice_width": -1}, "plan: workers and slice_width must not be negative .got 0 and -1."),
-        ("hierarchical", {"workers": -1}, "plan: workers and slice_width must not be negative .got -1 and 0."),
+        (
+            "hierarchical",
+            {"slice_width": 8},
+            "plan: slice_width and block_columns are for the mixed schedule alone .got 8 and 0.",
+        ),
+        (
+            "mixed",
+            {"slice_width": -1},
+            "plan: workers, slice_width and block_columns must not be negative .got 0, -1 and 0.",
+        ),
+        (
+            "hierarchical",
+            {"workers": -1},
+            "plan: workers, slice_width and block_columns must not be negative .got -1, 0 and 0.",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_run_is_refused(kind: Any, options: dict[str, int], message: str) -> None:
@@ -208,17 +220,22 @@ def test_a_schedule_may_have_more_workers_than_there_are_threads(set_threads: Ca
 
 
 def test_schedules_are_nested_and_belong_to_their_thread() -> None:
-    from frontgi_pyg.plan import asked_schedule
+    from frontgi_pyg.plan import schedule_numbers
+
+    graph = BIG.graph()
+
+    def asked() -> list[int]:
+        return schedule_numbers(graph, 1, torch.float16, None)
 
     seen = []
     with forced_schedule("serial"):
-        with forced_schedule("mixed", workers=3, slice_width=16):
-            assert asked_schedule() == [2, 3, 16]
-            other = threading.Thread(target=lambda: seen.append(asked_schedule()))
+        with forced_schedule("mixed", workers=3, slice_width=16, block_columns=7):
+            assert asked() == [2, 3, 16, 7]
+            other = threading.Thread(target=lambda: seen.append(asked()))
             other.start()
             other.join()
-        assert asked_schedule() == [0, 0, 0]
-    assert asked_schedule() == []
+        assert asked() == [0, 0, 0, 0]
+    assert asked() == []
     assert seen == [[]]
 
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Is what the planner chooses the fastest schedule? Times every one it could have chosen, and says how far off it was.
+
+Idea: all schedules give the same bits, so that they are timed in turn in one process, on the same arrays, and compared
+within a round. Cases marked held out had no part in choosing the planner's constants (``csrc/run/cost.h``).
+
+Invariant: no time is kept of a call whose output differs in a bit from the first schedule's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import RESULTS, machine, slug
+from tqdm import tqdm
+
+import frontgi_pyg
+from frontgi_pyg import AskedSchedule, Graph, Plan, forced_schedule, ops, plan
+from frontgi_pyg.datasets import generate
+
+# GRAPH@WIDTH; those behind the bar are held out.
+CASES = """
+    kronecker:14@1024 kronecker:16@64 kronecker:16@256 kronecker:17x8@512 kronecker:17@1024
+    uniform:20000x30@512 uniform:60000x60@256 uniform:132534x20@1024 uniform:132534x150@256 uniform:300000x40@128
+    powerlaw:60000x3000000:2.2@256 powerlaw:160000x3000000:2.3@1024 powerlaw:600000x8000000:2.3@128
+    molecules:400000x860000@256
+    |
+    kronecker:15@512 kronecker:18x4@256 uniform:40000x100@128 uniform:90000x50@512 uniform:250000x12@512
+    powerlaw:100000x4000000:2.1@512 powerlaw:300000x3000000:2.6@256 molecules:150000x320000@1024
+"""
+CLOSE = 1.05  # a choice this near to the fastest is called right
+
+
+def candidates(made: Plan) -> list[AskedSchedule]:
+    """By rows, and slices of one cache line, two, four, ..., of all source rows and of as many as fit."""
+    line, nodes = 64 // made.element_bytes, made.graph.num_src_nodes
+    found = [AskedSchedule("hierarchical")]
+    caches = [size for size in made.llc_bytes if size]
+    width = line
+    while width < made.width and width <= 32 * line:
+        found.append(AskedSchedule("mixed", slice_width=width))
+        fitting = int(0.55 * min(caches)) // (width * made.element_bytes) if caches else nodes
+        if 0 < fitting < nodes:
+            blocks = -(-nodes // fitting)
+            found.append(AskedSchedule("mixed", slice_width=width, block_columns=-(-nodes // blocks)))
+        width *= 2
+    return found
+
+
+def label(schedule: AskedSchedule) -> str:
+    if schedule.kind != "mixed":
+        return schedule.kind
+    return f"mixed {schedule.slice_width}" + (f" / {schedule.block_columns}" if schedule.block_columns else "")
+
+
+def measure(spec: str, width: int, samples: int, held_out: bool) -> dict[str, Any]:
+    """Times every candidate on one case, the planner's own choice among them."""
+    edges = generate(spec)
+    graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
+    x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
+    made = plan(graph, width)
+    s = made.schedule
+    kind = "hierarchical" if s.kind == "serial" else s.kind
+    chosen = AskedSchedule(kind, slice_width=s.slice_width, block_columns=s.block_columns)
+    sides = {label(side): side for side in [*candidates(made), chosen]}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    expected: torch.Tensor | None = None
+    for turn in range(samples + 1):  # the first one is not counted
+        for name, side in sides.items():
+            with forced_schedule(side.kind, slice_width=side.slice_width, block_columns=side.block_columns):
+                start = time.perf_counter()
+                out = ops.aggregate(graph, x)
+                took = time.perf_counter() - start
+            expected = out if expected is None else expected
+            if not torch.equal(out, expected):
+                raise SystemExit(f"{spec}@{width}: {name} gives other bits")
+            if turn:
+                seconds[name].append(took)
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    fastest = min(medians, key=medians.__getitem__)
+    return {
+        "graph": spec,
+        "width": width,
+        "held_out": held_out,
+        "nodes": graph.num_src_nodes,
+        "edges": graph.num_edges,
+        "chosen": label(chosen),
+        "fastest": fastest,
+        "chosen_to_fastest": medians[label(chosen)] / medians[fastest],
+        "schedules": {
+            name: {"seconds": seconds[name], "median": medians[name], "cost": asdict(made.cost(side))}
+            for name, side in sides.items()
+        },
+    }
+
+
+def rendered(run: dict[str, Any]) -> str:
+    """The run as a table, and how often the choice was right."""
+    lines = ["| graph | width | chosen | fastest | chosen / fastest | by rows / fastest |", "|---|---|---|---|---|---|"]
+    for case in run["cases"]:
+        by_rows = case["schedules"]["hierarchical"]["median"] / case["schedules"][case["fastest"]]["median"]
+        name = case["graph"] + (" (held out)" if case["held_out"] else "")
+        cells = (
+            name,
+            case["width"],
+            case["chosen"],
+            case["fastest"],
+            f"{case['chosen_to_fastest']:.2f}",
+            f"{by_rows:.2f}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    ratios = [case["chosen_to_fastest"] for case in run["cases"]]
+    right = sum(ratio <= CLOSE for ratio in ratios)
+    lines.append(f"\nWithin {CLOSE - 1:.0%} of the fastest in {right} of {len(ratios)} cases; worst {max(ratios):.2f}.")
+    return "\n".join(lines)
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", nargs="+", metavar="GRAPH@WIDTH", help="instead of the built-in ones")
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, help="where the JSON goes (default: bench/results)")
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse()
+    torch.set_num_threads(args.threads)
+    described = machine(args.threads)
+    chosen, _, held = CASES.partition("|")
+    cases = [(case, False) for case in args.cases or chosen.split()]
+    cases += [] if args.cases else [(case, True) for case in held.split()]
+    run: dict[str, Any] = {"machine": described, "isa": frontgi_pyg.current_isa(), "samples": args.samples, "cases": []}
+    for case, held_out in tqdm(cases):
+        spec, _, width = case.rpartition("@")
+        run["cases"].append(measure(spec, int(width), args.samples, held_out))
+    print(rendered(run))
+    out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(run, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

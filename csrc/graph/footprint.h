@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// How a graph's rows share their sources: the average number of distinct sources among so many consecutive edges.
+//
+// From it follows what a least-recently-used cache of any size misses (Xiang, Ding, Luo and Bao, "HOTL: a higher order
+// theory of locality", ASPLOS 2013): a cache of c rows is filled by a window of w edges, where footprint(w) = c, and
+// misses at the rate at which the footprint still grows there. Skew (hubs that stay) and local row orders both show.
+//
+// Layout: values at the windows of `footprint_window(0), (1), ...`, four to an octave, linear between them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace frontgi {
+
+using Footprint = std::vector<double>;
+
+int64_t footprint_window(int64_t index);
+
+// Of the columns `col` [edges] of all rows, in order, taken from the middle `edges_max` where there are more. One pass
+// over the edges with a table of `columns` entries. Empty if there are no edges.
+Footprint footprint_of(const void* col, bool wide_index, int64_t edges, int64_t columns,
+                       int64_t edges_max = int64_t{1} << 23);
+
+// Of edges whose sources are drawn evenly from `columns`: what is assumed where none was measured.
+Footprint uniform_footprint(int64_t edges, int64_t columns);
+
+// Distinct sources among `window` consecutive edges; beyond the windows known, as it grew in the last of them.
+double distinct_sources(const Footprint& footprint, double window);
+
+// Edges out of `edges` whose source a least-recently-used cache of `capacity` rows, cold at first, does not hold.
+double missed_edges(const Footprint& footprint, double edges, double capacity);
+
+}  // namespace frontgi

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// frontgi::footprint, frontgi::plan_aggregate, frontgi::estimate_cost, frontgi::slot_rows, frontgi::tile_rows: the
+// planner, for Python to ask.
+#include "../graph/footprint.h"
+#include "../graph/row_slots.h"
+#include "../run/cost.h"
+#include "../run/update.h"
+#include "aggregate.h"
+
+namespace frontgi {
+namespace {
+
+constexpr const char* kOp = "plan";
+
+template <class T>
+Tensor vector_of(const Tensor& like, const std::vector<T>& values, ScalarType type) {
+  const int64_t sizes[] = {static_cast<int64_t>(values.size())};
+  Tensor out = torch::stable::new_empty(like, {sizes, 1}, type);
+  std::copy(values.begin(), values.end(), static_cast<T*>(out.mutable_data_ptr()));
+  return out;
+}
+
+// [rows, columns, edges, width, element_bytes, fused]
+AggregateShape shape_from(const std::vector<int64_t>& sizes) {
+  require(sizes.size() == 6, kOp, "a shape has 6 numbers (got ", sizes.size(), ")");
+  for (size_t i = 0; i < 4; ++i) require(sizes[i] >= 0, kOp, "sizes must not be negative (got ", sizes[i], ")");
+  require(sizes[4] == 2 || sizes[4] == 4 || sizes[4] == 8, kOp, "an element has 2, 4 or 8 bytes (got ", sizes[4], ")");
+  return AggregateShape{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5] != 0};
+}
+
+Machine machine_of(const std::vector<int64_t>& llc_bytes, int64_t max_workers) {
+  require(max_workers >= 1 && max_workers <= kWorkersMax && !llc_bytes.empty(), kOp,
+          "there must be at least one domain and 1 to ", kWorkersMax, " workers (got ", llc_bytes.size(), " and ",
+          max_workers, ")");
+  Machine shaped;
+  shaped.llc_bytes = llc_bytes;
+  return shaped;
+}
+
+}  // namespace
+
+Tensor footprint_op(const Tensor& col, int64_t num_cols) {
+  require_cpu(col, 1, "footprint", "col");
+  const bool wide = col.scalar_type() == ScalarType::Long;
+  require(wide || col.scalar_type() == ScalarType::Int, "footprint", "'col' must be int32 or int64 (got ", col, ")");
+  const Tensor whole = torch::stable::contiguous(col);
+  return vector_of(whole, footprint_of(whole.const_data_ptr(), wide, whole.size(0), num_cols), ScalarType::Double);
+}
+
+Tensor plan_aggregate_op(const Tensor& like, const std::vector<int64_t>& shape, int64_t max_workers,
+                         const std::vector<int64_t>& llc_bytes, const std::vector<double>& footprint,
+                         const std::vector<int64_t>& asked) {
+  const Schedule s = schedule_for(asked, shape_from(shape), max_workers, machine_of(llc_bytes, max_workers), footprint);
+  return vector_of<int64_t>(
+      like, {static_cast<int64_t>(s.kind), s.workers, s.domains, s.slice_width, s.block_columns, s.slots},
+      ScalarType::Long);
+}
+
+Tensor estimate_cost_op(const Tensor& like, const std::vector<int64_t>& shape, int64_t max_workers,
+                        const std::vector<int64_t>& llc_bytes, const std::vector<double>& footprint,
+                        const std::vector<int64_t>& asked, const std::vector<double>& counted) {
+  const Machine shaped = machine_of(llc_bytes, max_workers);
+  const AggregateShape of = shape_from(shape);
+  const Schedule s = schedule_for(asked, of, max_workers, shaped, footprint);
+  Traffic traffic = estimate_traffic(of, s, shaped, footprint);
+  if (!counted.empty()) {
+    require(counted.size() == 2, kOp, "counted bytes are [memory, llc] (got ", counted.size(), " numbers)");
+    traffic.memory_bytes = counted[0];
+    traffic.llc_bytes = counted[1];
+  }
+  return vector_of<double>(like,
+                           {traffic.memory_bytes, traffic.llc_bytes, traffic.edge_visits, traffic.row_visits,
+                            traffic.regions, seconds_for(traffic, s, shaped)},
+                           ScalarType::Double);
+}
+
+Tensor slot_rows_op(const Tensor& rowptr, int64_t slots) {
+  require_cpu(rowptr, 1, kOp, "rowptr");
+  require(rowptr.scalar_type() == ScalarType::Long && rowptr.size(0) >= 1 && slots >= 1, kOp,
+          "'rowptr' must be int64 and not empty, and there must be a slot (got ", rowptr, " and ", slots, ")");
+  const Tensor whole = torch::stable::contiguous(rowptr);
+  const RowSlots cut(static_cast<const int64_t*>(whole.const_data_ptr()), whole.size(0) - 1, 1, 1, slots);
+  std::vector<int64_t> rows;
+  for (int64_t slot = 0; slot <= slots; ++slot) rows.push_back(cut.first_row(slot));
+  return vector_of(whole, rows, ScalarType::Long);
+}
+
+int64_t tile_rows_op(int64_t width, int64_t element_bytes) {
+  require(width >= 0 && (element_bytes == 2 || element_bytes == 4 || element_bytes == 8), kOp,
+          "a row has 0 elements or more, of 2, 4 or 8 bytes (got ", width, " and ", element_bytes, ")");
+  return tile_rows(width, element_bytes == 8);
+}
+
+}  // namespace frontgi
