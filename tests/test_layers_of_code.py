@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "store": {"ops", *BELOW_OPS},
     "sampler": {"store", "ops", *BELOW_OPS},
     "loader": {"sampler", "store", "ops", *BELOW_OPS},
-    "cli": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", *BELOW_OPS},
+    "cli": {"", "nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", *BELOW_OPS},
     "": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", "pinning", *BELOW_OPS},
 }
 
