@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "run": {"kernels", "graph", "hw"},
     "sample": {"kernels", "graph", "hw"},
     "store": {"kernels", "graph", "hw"},
-    "cachesim": {"kernels", "graph", "hw"},
+    "cachesim": {"run", "kernels", "graph", "hw"},
     "ops": {"run", "sample", "store", "cachesim", "kernels", "graph", "hw"},
     "": {"ops"},
 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "simulate.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "accesses.h"
+#include "sampling.h"
+
+namespace frontgi::cachesim {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument("simulate: " + message);
+}
+
+void check(const SimulationArgs& args) {
+  const AggregateShape& shape = args.shape;
+  const Schedule& schedule = args.schedule;
+  require(shape.rows >= 0 && shape.columns >= 0 && shape.edges >= 0 && shape.width >= 0, "sizes must not be negative");
+  require(shape.element_bytes == 2 || shape.element_bytes == 4 || shape.element_bytes == 8,
+          "an element has 2, 4 or 8 bytes (got " + std::to_string(shape.element_bytes) + ")");
+  require(args.vector_bytes == 16 || args.vector_bytes == 32 || args.vector_bytes == 64,
+          "a vector has 16, 32 or 64 bytes (got " + std::to_string(args.vector_bytes) + ")");
+  require(!args.llc_bytes.empty(), "there must be at least one domain");
+  for (size_t d = 0; d < args.llc_bytes.size(); ++d) {
+    require(args.llc_bytes[d] > 0, "the size of domain " + std::to_string(d) + "'s last-level cache is not known");
+  }
+  require(schedule.workers >= 1 && schedule.domains >= 1 && schedule.slots >= 1 && schedule.block_columns >= 0 &&
+              (schedule.kind != ScheduleKind::mixed || schedule.slice_width >= 1),
+          "the schedule cannot run");
+  require(args.warm_passes >= 0 && args.domains_simulated >= 0 && args.rounds_simulated >= 0 && args.max_accesses >= 0,
+          "numbers of passes, domains, rounds and accesses must not be negative");
+}
+
+class Simulation {
+ public:
+  explicit Simulation(const SimulationArgs& args)
+      : aggregation_(args),
+        machine_(stated(args.llc_bytes)),
+        sampling_(aggregation_, machine_),
+        hierarchy_(shape(args)),
+        totals_(args.llc_bytes.size()) {
+    for (int64_t w = 0; w < workers(); ++w) accesses_.emplace_back(aggregation_);
+  }
+
+  Counts run() {
+    for (int64_t pass = 0; pass <= aggregation_.args.warm_passes; ++pass) {
+      counts_ = pass == aggregation_.args.warm_passes;
+      for (int64_t round = 0; round < sampling_.rounds(); ++round) {
+        if (sampling_.round_in(round)) run_round(round);
+      }
+    }
+    return {totals_, sampling_.sampled(), spread_.relative_error(sampling_)};
+  }
+
+ private:
+  using Turns = std::vector<int64_t>;  // workers of a domain that are not done
+
+  // Domains take longer turns than workers, unless slots are taken, which goes in turn by workers: a domain's tags fill
+  // the host's cache, and have to be fetched for each.
+  static constexpr int64_t kTurnsOfDomain = 8;
+
+  static Machine stated(const std::vector<int64_t>& llc_bytes) {
+    Machine machine;
+    machine.llc_bytes = llc_bytes;
+    machine.stated = true;
+    return machine;
+  }
+
+  int64_t workers() const { return aggregation_.schedule.workers; }
+
+  HierarchyShape shape(const SimulationArgs& args) const {
+    HierarchyShape shape{args.l1, args.l2, {}, {}, false, aggregation_.lines};
+    for (const int64_t bytes : args.llc_bytes) shape.llc.push_back({bytes, args.llc_ways, args.llc_hashed});
+    int64_t used = 0, last = -1;
+    for (int64_t w = 0; w < workers(); ++w) {
+      const int64_t home = machine_.home_domain(w, workers());
+      shape.domain_of_worker.push_back(ever_in(w) ? home : -1);
+      used += ever_in(w) && home != last;
+      if (ever_in(w)) last = home;
+    }
+    shape.remote = args.remote && used > 1;
+    require(!shape.remote || args.llc_bytes.size() <= 64,
+            "remote hits are told apart for up to 64 domains (got " + std::to_string(args.llc_bytes.size()) + ")");
+    return shape;
+  }
+
+  int64_t queues(int64_t round) const {
+    return static_cast<int64_t>(aggregation_.walk->queues(round * sampling_.regions_a_round()).size());
+  }
+
+  // In the last round of a mixed schedule there may be fewer queues, each with more workers.
+  bool ever_in(int64_t worker) const {
+    return sampling_.worker_in(worker, queues(0)) || sampling_.worker_in(worker, queues(sampling_.rounds() - 1));
+  }
+
+  void run_round(int64_t round) {
+    hierarchy_.forget_counts();
+    const int64_t first = round * sampling_.regions_a_round();
+    if (round == 0 && aggregation_.blocks) run_splitting();
+    for (int64_t region = first; region < first + sampling_.regions_a_round(); ++region) run_region(region, round);
+    if (!counts_) return;
+    const std::vector<DomainCounts>& counts = hierarchy_.counts();
+    for (size_t d = 0; d < counts.size(); ++d) {
+      spread_.add(Sampling::stratum(round), static_cast<double>(counts[d].accesses()), misses(counts[d]));
+      add_scaled(totals_[d], counts[d], sampling_.scale(round));
+    }
+  }
+
+  static double misses(const DomainCounts& counts) { return static_cast<double>(counts.levels[kLlc].misses); }
+
+  static void add_scaled(DomainCounts& to, const DomainCounts& counts, double scale) {
+    const auto scaled = [&](int64_t count) { return std::llround(static_cast<double>(count) * scale); };
+    for (size_t level = 0; level < kLevels; ++level) {
+      to.levels[level].hits += scaled(counts.levels[level].hits);
+      to.levels[level].misses += scaled(counts.levels[level].misses);
+      to.levels[level].filled += scaled(counts.levels[level].filled);
+    }
+  }
+
+  void run_region(int64_t region, int64_t round) {
+    const std::vector<WorkQueues::Range> ranges = aggregation_.walk->queues(region);
+    WorkQueues queues(ranges);
+    take_turns(begin_region(region, queues, ranges), round);
+  }
+
+  // As ColumnBlocks does it.
+  void run_splitting() {
+    const RowSlots slots(aggregation_.args.rowptr, aggregation_.args.shape.rows, 1, 1, workers());
+    std::vector<Turns> busy(static_cast<size_t>(machine_.domains()));
+    for (int64_t worker = 0; worker < workers(); ++worker) {
+      if (!sampling_.worker_in(worker, queues(0))) continue;
+      accesses_[static_cast<size_t>(worker)].begin_splitting(slots.first_row(worker), slots.first_row(worker + 1));
+      busy[static_cast<size_t>(machine_.home_domain(worker, workers()))].push_back(worker);
+    }
+    take_turns(std::move(busy), 0);
+  }
+
+  void take_turns(std::vector<Turns> domains, int64_t round) {
+    while (!domains.empty()) {
+      for (Turns& busy : domains) {
+        bool took_slot = false;
+        for (int64_t turn = 0; turn < kTurnsOfDomain && !busy.empty() && !took_slot; ++turn) {
+          std::erase_if(busy, [&](int64_t worker) { return !take_turn(worker, took_slot); });
+        }
+      }
+      std::erase_if(domains, [](const Turns& busy) { return busy.empty(); });
+      if (counts_) note_moment(round);
+    }
+  }
+
+  // False if there was nothing left to do.
+  bool take_turn(int64_t worker, bool& took_slot) {
+    WorkerAccesses& accesses = accesses_[static_cast<size_t>(worker)];
+    int64_t streamed;
+    const size_t count = accesses.fill(batch_.data(), streamed);
+    took_slot |= accesses.took_slot();
+    hierarchy_.stream(worker, streamed);
+    hierarchy_.access(worker, batch_.data(), count);
+    return count > 0 || streamed > 0;
+  }
+
+  // The workers that take part, by domain.
+  std::vector<Turns> begin_region(int64_t region, WorkQueues& queues, const std::vector<WorkQueues::Range>& ranges) {
+    const auto count = static_cast<int64_t>(ranges.size());
+    std::vector<Turns> busy(static_cast<size_t>(machine_.domains()));
+    for (int64_t worker = 0; worker < workers(); ++worker) {
+      if (!sampling_.worker_in(worker, count)) continue;
+      WorkerAccesses& accesses = accesses_[static_cast<size_t>(worker)];
+      const int64_t domain = machine_.home_domain(worker, workers()), home = domain % count;
+      if (sampling_.deals()) {
+        accesses.begin_dealt(region, ranges[0].begin + worker, workers(), ranges[0].end);
+      } else if (sampling_.all_domains()) {
+        accesses.begin(region, queues, {home, 0});
+      } else {
+        accesses.begin(region, queues,
+                       {home + 1, count - 1});  // its own queue is the last it looks at, and the only one
+      }
+      busy[static_cast<size_t>(domain)].push_back(worker);
+    }
+    return busy;
+  }
+
+  void note_moment(int64_t round) {
+    if (sampling_.sampled() == 1) return;
+    double asked = 0, missed = 0;
+    for (const DomainCounts& counts : hierarchy_.counts()) {
+      asked += static_cast<double>(counts.accesses());
+      missed += misses(counts);
+    }
+    spread_.add_moment(Sampling::stratum(round), asked, missed);
+  }
+
+  Aggregation aggregation_;
+  Machine machine_;
+  Sampling sampling_;
+  Hierarchy hierarchy_;
+  std::vector<WorkerAccesses> accesses_;
+  std::vector<DomainCounts> totals_;
+  Spread spread_;
+  std::array<Access, kBatchMax> batch_;
+  bool counts_ = true;
+};
+
+}  // namespace
+
+Counts simulate(const SimulationArgs& args) {
+  check(args);
+  if (args.shape.rows == 0 || args.shape.width == 0) return {std::vector<DomainCounts>(args.llc_bytes.size()), 1, 0};
+  return Simulation(args).run();
+}
+
+}  // namespace frontgi::cachesim
