@@ -48,6 +48,9 @@ Tensor estimate_cost_op(const Tensor&, const std::vector<int64_t>&, int64_t, con
                         const std::vector<double>&, const std::vector<int64_t>&, const std::vector<double>&);
 Tensor slot_rows_op(const Tensor&, int64_t);
 int64_t tile_rows_op(int64_t, int64_t);
+std::tuple<Tensor, double, double> simulate_op(const Tensor&, const Tensor&, int64_t, int64_t, int64_t,
+                                               const std::vector<int64_t>&, const std::vector<int64_t>&,
+                                               const std::vector<int64_t>&, const std::vector<int64_t>&);
 
 }  // namespace frontgi
 
@@ -89,6 +92,9 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
       "float[] counted) -> Tensor");
   m.def("slot_rows(Tensor rowptr, int slots) -> Tensor");
   m.def("tile_rows(int width, int element_bytes) -> int");
+  m.def(
+      "simulate(Tensor rowptr, Tensor col, int columns, int width, int element_bytes, int[] schedule, int[] llc_bytes, "
+      "int[] caches, int[] options) -> (Tensor, float, float)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
@@ -106,6 +112,7 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
   m.impl("plan_aggregate", TORCH_BOX(&frontgi::plan_aggregate_op));
   m.impl("estimate_cost", TORCH_BOX(&frontgi::estimate_cost_op));
   m.impl("slot_rows", TORCH_BOX(&frontgi::slot_rows_op));
+  m.impl("simulate", TORCH_BOX(&frontgi::simulate_op));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CompositeExplicitAutograd, m) {
