@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from frontgi_pyg.plan import Plan
 from frontgi_pyg.topology import Topology
@@ -138,8 +139,8 @@ def simulate(
     plan: Plan,
     topology: Topology | None = None,
     *,
-    l1: CacheLevel = CacheLevel(32 << 10, 8),  # noqa: B008 (frozen)
-    l2: CacheLevel = CacheLevel(1 << 20, 8),  # noqa: B008
+    l1: CacheLevel = CacheLevel(32 << 10, 8),
+    l2: CacheLevel = CacheLevel(1 << 20, 8),
     llc_ways: int = 16,
     llc_hashed: bool = True,
     max_accesses: int = 500_000_000,
@@ -203,13 +204,17 @@ def simulate(
         [l1.size_bytes, l1.ways, l1.hashed, l2.size_bytes, l2.ways, l2.hashed, llc_ways, llc_hashed],
         [remote, -1 if stream is None else int(stream), _VECTOR_BYTES, warm_passes, 0, 0, max_accesses],
     )
-    levels = [
-        LevelCounts(*(tuple(level[:, i].tolist()) for i in (0, 1)), tuple((_LINE_BYTES * level[:, 2]).tolist()))
-        for level in counts[:4]
-    ]
-    memory = MemoryCounts(*(tuple((_LINE_BYTES * counts[4, :, i]).tolist()) for i in range(3)))
+    l1_counts, l2_counts, llc, served = (
+        LevelCounts(*_by_domain(level[:, :2]), *_by_domain(_LINE_BYTES * level[:, 2:])) for level in counts[:4]
+    )
+    memory = MemoryCounts(*_by_domain(_LINE_BYTES * counts[4]))
     accesses = int(counts[0, :, :2].sum() + counts[4, :, 2].sum())
-    return Simulation(*levels, memory, accesses, sampled, error)
+    return Simulation(l1_counts, l2_counts, llc, served, memory, accesses, sampled, error)
+
+
+def _by_domain(counts: Tensor) -> list[tuple[int, ...]]:
+    """Returns the columns of ``[domains, numbers]``."""
+    return [tuple(column.tolist()) for column in counts.T]
 
 
 def _check(

@@ -58,7 +58,9 @@ def main() -> int:
     for name, case in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             once, twice = (last_level_misses(driver, case, passes, Path(folder)) for passes in (1, 2))
-        modelled = int(subprocess.run([driver, "--model", *map(str, case), "2"], check=True, capture_output=True).stdout)
+        modelled = int(
+            subprocess.run([driver, "--model", *map(str, case), "2"], check=True, capture_output=True).stdout
+        )
         seen = twice - once
         wrong = abs(modelled - seen) > TOLERANCE * seen
         failed += wrong

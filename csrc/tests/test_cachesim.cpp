@@ -97,7 +97,7 @@ TEST_CASE("cache: as by definition, for every number of ways") {
       Lines accesses;
       for (int i = 0; i < 20'000; ++i) {  // some again at once, some soon, some late
         const bool again = !accesses.empty() && random.below(3) == 0;
-        const size_t back = static_cast<size_t>(random.below(std::min<int64_t>(20, i + 1)));
+        const size_t back = static_cast<size_t>(random.below(std::clamp<int64_t>(i, 1, 20)));
         accesses.push_back(again ? accesses[accesses.size() - 1 - back]
                                  : static_cast<Access>(random.below(2 * sets * ways)));
       }
