@@ -163,7 +163,7 @@ def simulate(
         llc_hashed: Whether a hash chooses its sets.
         max_accesses: Where there would be more, about as many are simulated, of some of the domains and (mixed) some of
             the rounds, at least two where there are two, and counts are scaled up.
-        remote: Whether another domain's LLC may serve a miss; for up to 64 domains.
+        remote: Whether another domain's LLC may serve a miss; for up to 255 domains.
         stream: Whether the output is written around the caches; by default where the kernels do it, above 16 MiB.
         warm_passes: How often the aggregation is run before it is counted.
 

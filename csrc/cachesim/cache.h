@@ -43,7 +43,6 @@ class Cache {
   Cache(const CacheShape& shape, Access* memory) : ways_(shape.ways), hashed_(shape.hashed), first_(memory) {
     if (shape.bytes == 0) return;
     sets_ = static_cast<uint64_t>(shape.bytes / (shape.ways * kLineBytes));
-    power_of_two_ = (sets_ & (sets_ - 1)) == 0;
     std::fill_n(first_, tags(shape), kNoLine);
   }
 
@@ -65,16 +64,17 @@ class Cache {
   // Returns the number of misses. REQUIRES: room for `count` in victims and written.
   size_t access(Access* accesses, size_t count, Access* victims, Access*& written) {
     if (!present()) return count;
-    if (ways_ == 8) return access_all<8>(accesses, count, victims, written);
-    if (ways_ == 16) return access_all<16>(accesses, count, victims, written);
-    return access_all<0>(accesses, count, victims, written);
+    return placed<size_t>([&](auto place) {
+      if (ways_ == 8) return access_all<8>(place, accesses, count, victims, written);
+      if (ways_ == 16) return access_all<16>(place, accesses, count, victims, written);
+      return access_all<0>(place, accesses, count, victims, written);
+    });
   }
 
   // Marks a line as written. False if it is not here.
   bool mark_written(Access line) {
-    const uint64_t ways = static_cast<uint64_t>(ways_);
-    Access* set = hashed_ ? Sets<0, true>{first_, sets_, ways, power_of_two_}.of(line)
-                          : Sets<0, false>{first_, sets_, ways, power_of_two_}.of(line);
+    Access* set =
+        placed<Access*>([&](auto place) { return first_ + place(line & kLineMask) * static_cast<uint64_t>(ways_); });
     for (int64_t way = 0; way < ways_; ++way) {
       if ((set[way] & kLineMask) != (line & kLineMask)) continue;
       set[way] |= kWrite;
@@ -92,53 +92,60 @@ class Cache {
   using Four = Access __attribute__((vector_size(16)));
   using FourInts = int32_t __attribute__((vector_size(16)));
 
-  // The multiplier is 2^32 divided by the golden ratio: lines at any one stride spread evenly (Knuth, 6.4).
-  static uint64_t hashed(Access line, uint64_t sets) {
-    return uint64_t{(line ^ line >> 13) * 0x9E3779B1u} * sets >> 32;
-  }
-
-  // Which set a line is in, and how far ahead of its search the set is fetched: as values, which the compiler can keep
-  // in registers while tags are written.
-  template <int Ways, bool Hashed>
-  struct Sets {
-    Access* first;
-    uint64_t sets;
-    size_t ways;
-    bool power_of_two;
-
-    Access* of(Access access) const {
-      const Access line = access & kLineMask;
-      const uint64_t factor = Ways ? Ways : ways;
-      if (Hashed) return first + hashed(line, sets) * factor;
-      return first + (power_of_two ? line & (sets - 1) : line % static_cast<uint32_t>(sets)) * factor;
-    }
+  // How a line's set is chosen: by its lowest bits, by its remainder or by a hash. The multiplier is 2^32 divided by
+  // the golden ratio: lines at any one stride spread evenly (Knuth, 6.4).
+  struct ByBits {
+    uint32_t mask;
+    uint64_t operator()(Access line) const { return line & mask; }
   };
-
-  template <int Ways>
-  size_t access_all(Access* accesses, size_t count, Access* victims, Access*& written) {
-    return hashed_ ? access_all<Ways, true>(accesses, count, victims, written)
-                   : access_all<Ways, false>(accesses, count, victims, written);
+  struct ByRemainder {
+    uint32_t sets;
+    uint64_t operator()(Access line) const { return line % sets; }
+  };
+  struct ByHash {
+    uint64_t sets;
+    uint64_t operator()(Access line) const { return uint64_t{(line ^ line >> 13) * 0x9E3779B1u} * sets >> 32; }
+  };
+  template <class Result, class Body>
+  Result placed(const Body& body) const {
+    const auto sets = static_cast<uint32_t>(sets_);
+    if (hashed_) return body(ByHash{sets_});
+    return (sets & (sets - 1)) == 0 ? body(ByBits{sets - 1}) : body(ByRemainder{sets});
   }
 
-  template <int Ways, bool Hashed>
-  size_t access_all(Access* accesses, size_t count, Access* victims, Access*& written) {
-    const Sets<Ways, Hashed> sets{first_, sets_, static_cast<size_t>(ways_), power_of_two_};
-    const size_t ways = Ways ? Ways : sets.ways;
-    const size_t ahead = sets_ * ways * sizeof(Access) > kFetchedBytes ? kAhead : 0;
+  template <int Ways, class Place>
+  size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written) {
+    const bool fetch = sets_ * static_cast<uint64_t>(ways_) * sizeof(Access) > kFetchedBytes;
+    return fetch ? access_all<Ways, true>(place, accesses, count, victims, written)
+                 : access_all<Ways, false>(place, accesses, count, victims, written);
+  }
+
+  // Not inlined: each has the registers to itself.
+  template <int Ways, bool Fetch, class Place>
+  [[gnu::noinline]] size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written) {
+    const size_t ways = Ways ? Ways : static_cast<size_t>(ways_);
+    Access* const first = first_;
+    const auto set_of = [&](Access access) { return first + place(access & kLineMask) * ways; };
     Access* hits = written;
     size_t misses = 0;
-    for (size_t i = 0; i < std::min(ahead, count); ++i) __builtin_prefetch(sets.of(accesses[i]), 1);
-    for (size_t i = 0; i < count; ++i) {
-      if (i + ahead < count && ahead > 0) __builtin_prefetch(sets.of(accesses[i + ahead]), 1);
-      const Access access = accesses[i];
-      Access* set = sets.of(access);
+    const auto search = [&](const Access access) __attribute__((always_inline)) {
+      Access* set = set_of(access);
       victims[misses] = set[ways - 1];
       const bool hit = Ways ? touch_vectors<Ways ? Ways : 4>(set, access) : touch(set, access, ways);
       accesses[misses] = access;
       misses += !hit;
       *hits = access;
       hits += hit & (access >> 31);
+    };
+    size_t i = 0;
+    if (Fetch) {
+      for (size_t j = 0; j < std::min(kAhead, count); ++j) __builtin_prefetch(set_of(accesses[j]), 1);
+      for (; i + kAhead < count; ++i) {
+        __builtin_prefetch(set_of(accesses[i + kAhead]), 1);
+        search(accesses[i]);
+      }
     }
+    for (; i < count; ++i) search(accesses[i]);
     written = hits;
     return misses;
   }
@@ -206,7 +213,7 @@ class Cache {
   }
 
   int64_t ways_ = 0;
-  bool hashed_ = false, power_of_two_ = false;
+  bool hashed_ = false;
   Access* first_ = nullptr;
   uint64_t sets_ = 0;
 };

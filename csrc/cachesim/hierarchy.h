@@ -45,7 +45,7 @@ struct HierarchyShape {
   CacheShape l1, l2;
   std::vector<CacheShape> llc;            // by domain
   std::vector<int64_t> domain_of_worker;  // -1 for a worker that accesses nothing
-  bool remote = false;                    // whether an LLC may be served by another; at most 64 domains then
+  bool remote = false;                    // whether an LLC may be served by another; at most 255 domains then
   int64_t lines = 0;                      // accesses are to lines below
 };
 
@@ -55,9 +55,8 @@ class Hierarchy {
       : domain_of_worker_(shape.domain_of_worker), counts_(shape.llc.size()), llc_(shape.llc.size()) {
     lay_out(shape);
     if (!shape.remote) return;
-    wide_holders_ = shape.llc.size() > 16;
-    const size_t bytes = static_cast<size_t>(shape.lines) * (wide_holders_ ? sizeof(uint64_t) : sizeof(uint16_t));
-    std::memset(holders_.reserve(bytes), 0, bytes);
+    const auto lines = static_cast<size_t>(shape.lines);
+    std::memset(holders_.reserve(lines), 0, lines);
   }
 
   // A worker's next accesses, `count` of them; overwrites them. REQUIRES: count <= kBatchMax.
@@ -69,8 +68,7 @@ class Hierarchy {
     left = ask(l2_[w], counts.levels[kL2], accesses, left, written);
     const Access* const written_above = written;
     left = ask(llc_[d], counts.levels[kLlc], accesses, left, written);
-    int64_t remote = 0;
-    if (holders_.get()) remote = wide_holders_ ? take<uint64_t>(d, accesses, left) : take<uint16_t>(d, accesses, left);
+    const int64_t remote = holders_.get() ? take(accesses, left) : 0;
     counts.levels[kRemote].hits += remote;
     counts.levels[kRemote].misses += static_cast<int64_t>(left) - remote;
     counts.levels[kRemote].filled += remote;
@@ -101,26 +99,23 @@ class Hierarchy {
     return misses;
   }
 
-  // Enters in the directory what a domain took in and drove out. Returns how many lines another domain held. The
-  // directory is large: entries are fetched a few accesses ahead.
-  template <class Mask>
-  int64_t take(size_t domain, const Access* missed, size_t count) {
+  // Enters in the directory what a domain took in and drove out. Returns how many lines another domain held: since the
+  // domain itself missed them, whoever holds them is another. The directory is large: entries are fetched a few
+  // accesses ahead.
+  int64_t take(const Access* missed, size_t count) {
     constexpr size_t ahead = 16;
-    const Mask own = static_cast<Mask>(Mask{1} << domain), others = static_cast<Mask>(~own);
-    Mask* const of = static_cast<Mask*>(holders_.get());
+    uint8_t* const holders = static_cast<uint8_t*>(holders_.get());
     const auto fetch = [&](size_t i) {
-      __builtin_prefetch(of + (missed[i] & kLineMask), 1);
-      __builtin_prefetch(of + (victims_[i] & kLineMask), 1);
+      __builtin_prefetch(holders + (missed[i] & kLineMask), 1);
+      __builtin_prefetch(holders + (victims_[i] & kLineMask), 1);
     };
     for (size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     int64_t remote = 0;
     for (size_t i = 0; i < count; ++i) {
       if (i + ahead < count) fetch(i + ahead);
       const Access victim = victims_[i] & kLineMask;
-      if (victim != kNoLine) of[victim] &= others;
-      Mask& now = of[missed[i] & kLineMask];
-      remote += (now & others) != 0;
-      now |= own;
+      if (victim != kNoLine) --holders[victim];
+      remote += holders[missed[i] & kLineMask]++ != 0;
     }
     return remote;
   }
@@ -154,8 +149,7 @@ class Hierarchy {
   std::vector<DomainCounts> counts_;
   std::vector<Cache> l1_, l2_, llc_;
   AlignedBuffer tags_;
-  AlignedBuffer holders_;  // by line, a bit for each domain that holds it: 16 of them, or 64; none if not remote
-  bool wide_holders_ = false;
+  AlignedBuffer holders_;  // the directory: by line, how many domains hold it; none if not remote
   std::array<Access, kBatchMax> victims_;
   std::array<Access, 3 * kBatchMax> written_;
 };

@@ -81,8 +81,8 @@ class Simulation {
       if (ever_in(w)) last = home;
     }
     shape.remote = args.remote && used > 1;
-    require(!shape.remote || args.llc_bytes.size() <= 64,
-            "remote hits are told apart for up to 64 domains (got " + std::to_string(args.llc_bytes.size()) + ")");
+    require(!shape.remote || args.llc_bytes.size() <= 255,
+            "remote hits are told apart for up to 255 domains (got " + std::to_string(args.llc_bytes.size()) + ")");
     return shape;
   }
 

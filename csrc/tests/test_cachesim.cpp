@@ -430,10 +430,10 @@ TEST_CASE("simulate: what cannot be is refused") {
   refused([](SimulationArgs& a) { a.schedule.slots = 0; }, "simulate: the schedule cannot run");
   refused(
       [](SimulationArgs& a) {
-        a.llc_bytes.assign(65, 1 << 20);
-        a.schedule = schedule_of(ScheduleKind::hierarchical, 65, 65, 65);
+        a.llc_bytes.assign(256, 1 << 20);
+        a.schedule = schedule_of(ScheduleKind::hierarchical, 256, 256, 256);
       },
-      "simulate: remote hits are told apart for up to 64 domains (got 65)");
+      "simulate: remote hits are told apart for up to 255 domains (got 256)");
 }
 
 // ---- sampling ------------------------------------------------------------------------------------------------------
