@@ -139,13 +139,13 @@ def main() -> None:
     cases = [(case, False) for case in args.cases or chosen.split()]
     cases += [] if args.cases else [(case, True) for case in held.split()]
     run: dict[str, Any] = {"machine": described, "isa": frontgi_pyg.current_isa(), "samples": args.samples, "cases": []}
+    out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
     for case, held_out in tqdm(cases):
         spec, _, width = case.rpartition("@")
         run["cases"].append(measure(spec, int(width), args.samples, held_out))
+        out.write_text(json.dumps(run, indent=1) + "\n")  # what there is, should it be interrupted
     print(rendered(run))
-    out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(run, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,9 @@ def _version(args: argparse.Namespace) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="frontgi", description="Graph neural networks on CPUs, shaped to the machine.")
+    parser = argparse.ArgumentParser(
+        prog="frontgi", description="Graph neural networks on CPUs, shaped to the machine."
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     topology = commands.add_parser("topology", help="show the last-level-cache domains and what lies on them")
     topology.add_argument("--topology", help="show this one, such as llc:16x8:16MiB")

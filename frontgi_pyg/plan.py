@@ -108,7 +108,6 @@ class Cost:
     Args:
         memory_bytes: Bytes that do not come out of a last-level cache, or go to memory.
         llc_bytes: Bytes gathered out of last-level caches, or packed into them.
-        edge_visits: Edges, times the pieces of a row in which their features are added up.
         row_visits: Rows begun, ended, packed or made to wait.
         regions: Times that all workers wait for the last of them.
         seconds: From all of these and the rates of a server core: to compare schedules by.
@@ -116,7 +115,6 @@ class Cost:
 
     memory_bytes: float
     llc_bytes: float
-    edge_visits: float
     row_visits: float
     regions: float
     seconds: float

@@ -41,8 +41,8 @@ class Sampling {
   bool deals() const { return shared_ && !all_domains_; }
 
   bool worker_in(int64_t worker, int64_t queues) const {
-    const int64_t home = machine_.home_domain(worker, workers_);
-    return all_domains_ || domain_in_[static_cast<size_t>(shared_ ? home : home % queues)];
+    return all_domains_ || domain_in_[static_cast<size_t>(shared_ ? machine_.home_domain(worker, workers_)
+                                                                  : machine_.home_queue(worker, workers_, queues))];
   }
 
   // What a round's counts are multiplied by.

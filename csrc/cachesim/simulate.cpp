@@ -168,7 +168,8 @@ class Simulation {
     for (int64_t worker = 0; worker < workers(); ++worker) {
       if (!sampling_.worker_in(worker, count)) continue;
       WorkerAccesses& accesses = accesses_[static_cast<size_t>(worker)];
-      const int64_t domain = machine_.home_domain(worker, workers()), home = domain % count;
+      const int64_t domain = machine_.home_domain(worker, workers());
+      const int64_t home = machine_.home_queue(worker, workers(), count);
       if (sampling_.deals()) {
         accesses.begin_dealt(region, ranges[0].begin + worker, workers(), ranges[0].end);
       } else if (sampling_.all_domains()) {

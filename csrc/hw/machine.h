@@ -21,6 +21,11 @@ struct Machine {
 
   // The domain a worker starts with: where it runs now.
   int64_t home_domain(int64_t worker, int64_t workers) const;
+
+  // The queue it starts with, of `queues` over all domains: neighbouring domains share one where there are fewer.
+  int64_t home_queue(int64_t worker, int64_t workers, int64_t queues) const {
+    return home_domain(worker, workers) * queues / domains();
+  }
 };
 
 }  // namespace frontgi

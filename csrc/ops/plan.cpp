@@ -68,10 +68,10 @@ Tensor estimate_cost_op(const Tensor& like, const std::vector<int64_t>& shape, i
     traffic.memory_bytes = counted[0];
     traffic.llc_bytes = counted[1];
   }
-  return vector_of<double>(like,
-                           {traffic.memory_bytes, traffic.llc_bytes, traffic.edge_visits, traffic.row_visits,
-                            traffic.regions, seconds_for(traffic, s, shaped)},
-                           ScalarType::Double);
+  return vector_of<double>(
+      like,
+      {traffic.memory_bytes, traffic.llc_bytes, traffic.row_visits, traffic.regions, seconds_for(traffic, s, shaped)},
+      ScalarType::Double);
 }
 
 Tensor slot_rows_op(const Tensor& rowptr, int64_t slots) {

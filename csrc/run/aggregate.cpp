@@ -194,7 +194,7 @@ void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, con
     const std::vector<WorkQueues::Range> ranges = walk->queues(region);
     WorkQueues queues(ranges);
     executor.run(schedule.workers, [&](int64_t worker) {
-      const int64_t home = machine.home_domain(worker, schedule.workers) % static_cast<int64_t>(ranges.size());
+      const int64_t home = machine.home_queue(worker, schedule.workers, static_cast<int64_t>(ranges.size()));
       queues.drain(home, [&](int64_t queue, int64_t slot) {
         walk->tasks(region, queue, slot, [&](const AggregateTask& task) { aggregation.run(task, region, queue); });
       });

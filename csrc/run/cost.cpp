@@ -8,7 +8,6 @@ namespace frontgi {
 namespace {
 
 constexpr double kLineBytes = 64;
-constexpr double kPieceBytes = 1024;  // of a row, walked over all its edges at once
 constexpr double kIndexBytes = 4, kOffsetBytes = 8, kSplitBytes = 4;
 
 double lines_of(double bytes) { return std::ceil(bytes / kLineBytes); }
@@ -43,7 +42,6 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
                                                                          : schedule.domains);
     gather(traffic, footprint, edges / domains, width * element, llc * kGatheredShareOfLlc, domains);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
-    traffic.edge_visits = edges * std::ceil(width * element / kPieceBytes);
     traffic.row_visits = rows;
     traffic.regions = 1;
     return traffic;
@@ -55,9 +53,9 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
                                                   : std::max(1.0, columns);
   const double blocks = std::max(1.0, std::ceil(columns / block));
   const double packed = block * slice * element;
-  const bool fits = packed <= llc * kGatheredShareOfLlc;
+  const bool fits = packed <= llc * kSliceShareOfLlc;
   if (fits) {
-    traffic.llc_bytes += slices * edges * lines_of(slice * element) * kLineBytes;
+    traffic.llc_bytes += slices * edges * lines_of(slice * element) * kLineBytes + features;
   } else {
     gather(traffic, footprint, edges, slice * element, llc * kGatheredShareOfLlc, slices);
     traffic.memory_bytes += 2 * features;  // the packed slice is written to memory and its lines fetched before
@@ -70,7 +68,6 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   traffic.memory_bytes += features + (shape.fused ? 2 : 1) * outputs;  // read back to be multiplied
   traffic.memory_bytes += slices * (indices + (blocks - 1) * rows * (2 * kSplitBytes + kOffsetBytes));
   traffic.memory_bytes += (blocks - 1) * 2 * visited * lines_of(width * element) * kLineBytes;
-  traffic.edge_visits = slices * edges * std::ceil(slice * element / kPieceBytes);
   // A source row packed is a visit, too.
   traffic.row_visits = slices * (columns + (blocks - 1) * visited + rows);
   traffic.regions = std::ceil(slices / domains) * blocks * 2;
@@ -82,8 +79,7 @@ double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machi
   const double domains = static_cast<double>(std::min(machine.domains(), schedule.workers));
   const double memory = std::min(workers * rates.worker_memory_bytes, domains * rates.domain_memory_bytes);
   return traffic.memory_bytes / memory + traffic.llc_bytes / (workers * rates.worker_llc_bytes) +
-         (traffic.edge_visits * rates.visit_seconds + traffic.row_visits * rates.row_seconds) / workers +
-         traffic.regions * rates.region_seconds;
+         traffic.row_visits * rates.row_seconds / workers + traffic.regions * rates.region_seconds;
 }
 
 }  // namespace frontgi

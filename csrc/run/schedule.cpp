@@ -62,7 +62,7 @@ Schedule with_slots(Schedule s, const AggregateShape& shape) {
   return s;
 }
 
-// Slices of `slice_width`, and of as many source rows at a time as fit; `like` has the workers.
+// Slices of `slice_width`, and of as many source rows at a time as fit, if that is known; `like` has the workers.
 Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, int64_t llc_bytes) {
   like.kind = ScheduleKind::mixed;
   like.slice_width = slice_width;
@@ -73,28 +73,25 @@ Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, 
   return with_slots(like, shape);
 }
 
-// The cheapest of all, slices of one line, two, four, ... and as wide as fits.
+// The cheapest of all: slices of one line, two, four, ..., of all source rows and of as many as fit. Other widths are
+// walked in more than one piece.
 Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Machine& machine,
                   const Footprint& footprint) {
   const int64_t llc = machine.smallest_llc_bytes();
+  Schedule best = by_rows;
   const auto cost = [&](const Schedule& s) {
     return seconds_for(estimate_traffic(shape, s, machine, footprint), s, machine);
   };
-  Schedule best = by_rows;
   double least = cost(by_rows) * kWorthwhile;
-  const auto consider = [&](int64_t slice_width) {
-    if (slice_width <= 0 || slice_width >= shape.width) return;
-    const Schedule s = mixed(by_rows, slice_width, shape, llc);
-    if (s.block_columns > 0 && ceil_div(shape.columns, s.block_columns) > kBlocksMax) return;
-    const double seconds = cost(s);
-    if (seconds < least) {
+  for (int64_t width = line_elements(shape); width < shape.width; width *= 2) {
+    for (const Schedule& s : {mixed(by_rows, width, shape, 0), mixed(by_rows, width, shape, llc)}) {
+      if (s.block_columns > 0 && ceil_div(shape.columns, s.block_columns) > kBlocksMax) continue;
+      const double seconds = cost(s);
+      if (seconds >= least) continue;
       least = seconds;
       best = s;
     }
-  };
-  consider(fitting_slice_width(shape, llc));
-  for (int64_t lines = 1; lines * line_elements(shape) < shape.width; lines *= 2)
-    consider(lines * line_elements(shape));
+  }
   return best;
 }
 

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kPackedTileBytes = 384 << 10;  // of a 1 MiB L2, beside a panel of the weight
 constexpr int64_t kTileRowsMax = 512;
 constexpr int64_t kSlotsPerWorker = 16;
-constexpr int64_t kFlopsPerWorker = 1 << 19;  // below, a second worker costs more than it brings
+constexpr int64_t kFlopsPerWorker = 1 << 21;  // some 50 us; below, a second worker costs more than it brings
 constexpr int64_t kFlopsPerGatheredByte = 8;  // what one core computes while it gathers a byte
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -331,7 +331,7 @@ void run_update(const UpdateArgs& args, const Machine& machine, Executor& execut
     return std::min(args.rows, ceil_div(slots.first_row(slot), gemm.panel_rows) * gemm.panel_rows);
   };
   executor.run(plan.workers, [&](int64_t worker) {
-    queues.drain(machine.home_domain(worker, plan.workers) % domains, [&](int64_t, int64_t slot) {
+    queues.drain(machine.home_queue(worker, plan.workers, domains), [&](int64_t, int64_t slot) {
       const int64_t begin = first_row(slot), end = first_row(slot + 1);
       if (empty_rows_are_zeros) {
         update.rows_by_edges(begin, end);

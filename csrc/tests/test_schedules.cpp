@@ -199,6 +199,10 @@ TEST_CASE("machine: workers are dealt evenly to stated domains") {
   for (int64_t worker = 0; worker < 8; ++worker) ++workers_of[static_cast<size_t>(machine.home_domain(worker, 8))];
   CHECK(workers_of == std::vector<int64_t>{2, 2, 2, 2});
   CHECK(machine.home_domain(0, 1) == 0);
+  std::vector<int64_t> homes;  // fewer workers than domains, each with a queue of its own
+  for (int64_t worker = 0; worker < 4; ++worker) homes.push_back(stated_machine(16).home_queue(worker, 4, 4));
+  CHECK(homes == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(machine.home_queue(7, 8, 3) == 2);
   Machine unknown;  // detected, but no processor's domain is known
   unknown.llc_bytes = {0, 0};
   for (int64_t worker = 0; worker < 8; ++worker) CHECK(unknown.home_domain(worker, 8) == worker / 4);

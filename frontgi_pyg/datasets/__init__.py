@@ -15,9 +15,12 @@ from .files import (
     read_snap,
 )
 from .generators import generate, kronecker, molecules, power_law, uniform
+from .twins import PAPER_GRAPHS, PaperGraph, twin
 
 __all__ = [
+    "PAPER_GRAPHS",
     "EdgeList",
+    "PaperGraph",
     "debian_packages",
     "generate",
     "kronecker",
@@ -32,5 +35,6 @@ __all__ = [
     "read_npz",
     "read_planetoid",
     "read_snap",
+    "twin",
     "uniform",
 ]
