@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -10,19 +11,32 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from frontgi_pyg.graph import Flow, Graph
-from frontgi_pyg.memory import remember
+from frontgi_pyg.memory import in_transform, remember
 
 _graphs = WeakIdKeyDictionary()  # edge_index or sparse adjacency -> what was made of it
+# The last answer again, as the next layer asks for it: a look into _graphs takes five times as long. Weak, too.
+_latest: tuple[weakref.ref[Tensor], int, tuple[Any, Flow], weakref.ref[Graph]] | None = None
 
 
 def graph_of(edge_index: Tensor, num_nodes: int | tuple[int, int], flow: Flow) -> Graph:
     """Returns the :class:`Graph` of a plain ``edge_index``, converted at its first use and remembered weakly."""
-    return remember(
+    global _latest
+    told = type(edge_index) is Tensor and not torch.compiler.is_compiling() and not in_transform()
+    if told and _latest is not None:
+        tensor, version, key, found = _latest
+        if tensor() is edge_index and version == edge_index._version and key == (num_nodes, flow):
+            graph = found()
+            if graph is not None:
+                return graph
+    graph = remember(
         _graphs,
         edge_index,
         (num_nodes, flow),
         lambda: Graph.from_edge_index(edge_index, num_nodes, flow=flow),
     )
+    if told and not edge_index.is_inference():
+        _latest = weakref.ref(edge_index), edge_index._version, (num_nodes, flow), weakref.ref(graph)
+    return graph
 
 
 def graph_of_sparse(adj_t: Any) -> Graph:

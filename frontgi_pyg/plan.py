@@ -343,12 +343,12 @@ def forced_schedule(
 
 
 def schedule_numbers(
-    graph: Graph, width: int, dtype: torch.dtype, asked: AskedSchedule | None, *, fused: bool = False
+    graph: Graph, x: torch.Tensor, width: int, asked: AskedSchedule | None, *, fused: bool = False
 ) -> list[int]:
-    """Returns the schedule of a call, as the ops take it; empty if they are to choose by the average degree.
+    """Returns the schedule of a call on ``x``, as the ops take it; empty if they are to choose by the average degree.
 
     First comes what is asked for by the call, then :func:`forced_schedule`, then the planner, whose choice the graph
-    remembers. Compiled graphs leave it to the op.
+    remembers. Compiled graphs leave it to the op, as do features that fit any cache.
     """
     if asked is not None:
         return asked.numbers()
@@ -357,16 +357,18 @@ def schedule_numbers(
     asked = _asked.get()
     if asked is not None:
         return asked.numbers()
-    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, dtype.itemsize, int(fused)]
-    if _fits(shape, _DETECTED_SIZES):
+    item = x.dtype.itemsize
+    if 2 * x.numel() * item <= _SMALLEST_LLC:
         return []
+    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, item, int(fused)]
     threads = torch.get_num_threads()
 
     def choose() -> list[int]:
         s = _choose(graph, shape, threads, _DETECTED_SIZES, [])
         return AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns).numbers()
 
-    return graph.once(("schedule", width, dtype.itemsize, fused, threads), choose)
+    return graph.once(("schedule", width, item, fused, threads), choose)
 
 
 _DETECTED_SIZES = _sizes(library.DETECTED)
+_SMALLEST_LLC = min(_DETECTED_SIZES)

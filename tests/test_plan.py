@@ -215,16 +215,16 @@ def test_a_footprint_is_of_the_graph_and_made_once(monkeypatch: pytest.MonkeyPat
 
 def test_an_op_takes_the_planners_choice_and_plans_once() -> None:
     graph, x = sized(9, 9), torch.empty(9, 4)
-    assert schedule_numbers(graph, 4, x.dtype, None) == []  # fits any cache: left to the op
-    large = sized(3_000_000, 6_000_000)
-    numbers = schedule_numbers(large, 4096, torch.float32, None)
+    assert schedule_numbers(graph, x, 4, None) == []  # fits any cache: left to the op
+    large, x = sized(3_000_000, 6_000_000), torch.empty(1).expand(3_000_000, 4096)
+    numbers = schedule_numbers(large, x, 4096, None)
     chosen = plan(large, 4096).schedule
     assert numbers == AskedSchedule(chosen.kind, chosen.workers, chosen.slice_width, chosen.block_columns).numbers()
-    assert schedule_numbers(large, 4096, torch.float32, None) is numbers
+    assert schedule_numbers(large, x, 4096, None) is numbers
     asked = AskedSchedule("serial")
     with forced_schedule("mixed", slice_width=16, block_columns=5):
-        assert schedule_numbers(large, 4096, torch.float32, None) == [2, 0, 16, 5]
-        assert schedule_numbers(large, 4096, torch.float32, asked) == [0, 0, 0, 0]
+        assert schedule_numbers(large, x, 4096, None) == [2, 0, 16, 5]
+        assert schedule_numbers(large, x, 4096, asked) == [0, 0, 0, 0]
 
 
 # What was asked for -------------------------------------------------------------------------------

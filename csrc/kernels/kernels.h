@@ -97,6 +97,7 @@ struct GemmShape {
   int64_t k = 0;
   int64_t n = 0;
   int64_t k_passed = 0;  // leading rows of the packed B that are passed over, a multiple of k_block
+  int64_t a_stride = 0;  // if not 0, A is not packed but lies row after row at this stride
 };
 
 struct GemmKernels {
@@ -104,6 +105,7 @@ struct GemmKernels {
   int64_t panel_columns;  // columns of C in a panel of B
   int64_t k_block;        // products that are summed in one chain
   int64_t row_stride;     // of a packed A of up to k_block columns, which is row after row at this stride
+  int64_t unpacked_k;     // up to so many columns A need not be packed: whole panels of rows, in the accumulator type
   // Elements (of the accumulator type) that a packed A of `rows` rows, a packed B of n columns, takes.
   int64_t (*packed_a_size)(int64_t rows, int64_t k);
   int64_t (*packed_b_size)(int64_t n, int64_t k);

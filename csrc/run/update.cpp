@@ -23,7 +23,9 @@ namespace {
 constexpr int64_t kPackedTileBytes = 384 << 10;  // of a 1 MiB L2, beside a panel of the weight
 constexpr int64_t kTileRowsMax = 512;
 constexpr int64_t kSlotsPerWorker = 16;
-constexpr int64_t kFlopsPerWorker = 1 << 21;  // some 50 us; below, a second worker costs more than it brings
+constexpr int64_t kFlopsPerWorker = 1 << 20;  // below, a second worker costs more than it brings
+constexpr int64_t kPanelsPerWorker = 4;       // the same: 20 rows by a 256 x 256 weight took twice as long on two
+constexpr int64_t kFlopsPerElement = 16;      // what one core computes while it packs or writes an element
 constexpr int64_t kFlopsPerGatheredByte = 8;  // what one core computes while it gathers a byte
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,7 +65,8 @@ bool all_finite(DType dtype, const void* values, int64_t count) {
 UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t max_workers) {
   UpdatePlan plan{};
   for (int64_t i = 0; i < args.operand_count; ++i) plan.k_total += args.operands[i].k;
-  const int64_t row_flops = std::max<int64_t>(1, 2 * plan.k_total * args.n);
+  const int64_t row_flops =
+      std::max<int64_t>(1, 2 * plan.k_total * args.n + kFlopsPerElement * (plan.k_total + args.n));
   int64_t edges = 0;
   if (args.aggregate) {
     edges = args.aggregate->rowptr[args.rows];
@@ -72,7 +75,8 @@ UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t 
     plan.row_cost = row_flops;
   }
   const int64_t flops = args.rows * row_flops + edges * plan.edge_cost;
-  plan.workers = std::clamp<int64_t>(flops / kFlopsPerWorker, 1, max_workers);
+  const int64_t worthwhile = std::min(flops / kFlopsPerWorker, args.rows / (kPanelsPerWorker * gemm.panel_rows));
+  plan.workers = std::clamp<int64_t>(worthwhile, 1, max_workers);
 
   plan.tile_rows = tile_rows(plan.k_total, args.dtype == DType::f64);
   const int64_t slot_rows = std::clamp(ceil_div(args.rows, plan.workers * 4), gemm.panel_rows, plan.tile_rows);
@@ -280,7 +284,21 @@ struct Update {
   }
 
   void rows(int64_t begin, int64_t end) const {
+    begin = unpacked_rows(begin, end);
     for (int64_t row = begin; row < end; row += plan.tile_rows) tile({row, std::min(end - row, plan.tile_rows)}, true);
+  }
+
+  // Multiplies whole panels where they lie, if they may; returns the first row that is left.
+  int64_t unpacked_rows(int64_t begin, int64_t end) const {
+    const Operand& operand = args.operands[0];
+    const bool may = args.operand_count == 1 && !args.aggregate && operand.column_stride == 1 && operand.k > 0 &&
+                     operand.k <= gemm.unpacked_k && element_bytes(args.dtype) == accumulator_bytes(args.dtype);
+    const int64_t count = may ? (end - begin) / gemm.panel_rows * gemm.panel_rows : 0;
+    if (count == 0 || operand.row_stride == 0) return begin;
+    gemm.multiply(args.dtype, element(operand.a, args.dtype, begin * operand.row_stride), count, nullptr, weights,
+                  GemmShape{plan.k_total, args.n, 0, operand.row_stride}, args.bias, args.relu, false, args.stream,
+                  element(args.out, args.dtype, begin * args.out_stride), args.out_stride);
+    return begin + count;
   }
 };
 

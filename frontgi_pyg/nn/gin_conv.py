@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GINConv as _PyGGINConv
 
+from frontgi_pyg.memory import in_transform
 from frontgi_pyg.nn.linear import is_plain, is_plain_linear, relu_follows, run_dense
 from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, pyg_adjacency
 from frontgi_pyg.nn.neighbours import neighbour_graph, reduction
@@ -26,6 +27,7 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
     """
 
     pyg_class = _PyGGINConv
+    _scale: tuple[tuple[float, torch.dtype], Tensor] | None = None
 
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Runs the layer on ``[num_nodes, in_channels]``, or on a pair of features for bipartite graphs."""
@@ -41,7 +43,7 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
         reduce = reduction(self.aggr)
         terms: dict[str, Any] = {"schedule": self.schedule}
         if x_r is not None:
-            terms["self_scale"] = 1 + self.eps
+            terms["self_scale"] = self._self_scale()
             if x_r is not x_l:
                 terms["x_self"] = x_r
         layers = self._layers()
@@ -66,6 +68,17 @@ class GINConv(NativeConv, _PyGGINConv):  # type: ignore[misc]
         if eps_dtype != x_l.dtype and torch.promote_types(eps_dtype, x_l.dtype) != x_l.dtype:
             return f"eps in {eps_dtype} on features in {x_l.dtype}"
         return "targets of another width than the sources" if x_r.size(-1) != x_l.size(-1) else None
+
+    def _self_scale(self) -> Tensor:
+        """Returns 1 + eps, made again only if eps is another number: on small graphs the addition shows."""
+        eps = self.eps
+        if eps.requires_grad or torch.compiler.is_compiling() or in_transform() or type(eps) is not Tensor:
+            return 1 + eps  # type: ignore[no-any-return]
+        value = eps.item()
+        if self._scale is None or self._scale[0] != (value, eps.dtype):
+            with torch.inference_mode(False):  # it may be saved for a backward pass later
+                self._scale = (value, eps.dtype), 1 + eps
+        return self._scale[1]
 
     def _layers(self) -> list[torch.nn.Module] | None:
         """Returns the layers of ``nn`` if it does no more than call them in turn."""

@@ -125,7 +125,7 @@ def aggregate(
         skip_loops,
         activation == "relu",
         True,
-        schedule_numbers(graph, x.size(1), x.dtype, schedule),
+        schedule_numbers(graph, x, x.size(1), schedule),
     )
 
 

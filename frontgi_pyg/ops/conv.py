@@ -136,7 +136,7 @@ def conv(
         activation == "relu",
         multiply_first,
         True,
-        schedule_numbers(graph, gathered, x.dtype, schedule, fused=not multiply_first),
+        schedule_numbers(graph, x, gathered, schedule, fused=not multiply_first),
     )
 
 
