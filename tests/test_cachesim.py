@@ -143,7 +143,7 @@ def test_slices_save_what_rows_alone_do_not() -> None:
     machine = "llc:4x2:512KiB"
 
     def misses(kind: ScheduleKind, **changes: Any) -> int:
-        changes = {"kind": kind, "workers": 8, "domains": 4, "slots": 128, **changes}
+        changes = {"kind": kind, "workers": 8, "domains": 4, "slots": 128, "block_columns": 0, **changes}
         return simulate(planned(graph, 128, machine, **changes), **SMALL).llc_misses  # type: ignore[arg-type]
 
     node_parallel = misses("node_parallel", domains=1, slots=250)
