@@ -22,7 +22,7 @@ from harness import RESULTS, machine, slug
 from tqdm import tqdm
 
 import frontgi_pyg
-from frontgi_pyg import AskedSchedule, Graph, Plan, forced_schedule, ops, plan
+from frontgi_pyg import AskedSchedule, Graph, Plan, Topology, forced_schedule, library, ops, plan
 from frontgi_pyg.datasets import generate
 
 # GRAPH@WIDTH; those behind the bar are held out.
@@ -35,6 +35,8 @@ CASES = """
     kronecker:15@512 kronecker:18x4@256 uniform:40000x100@128 uniform:90000x50@512 uniform:250000x12@512
     powerlaw:100000x4000000:2.1@512 powerlaw:300000x3000000:2.6@256 molecules:150000x320000@1024
 """
+SPLIT_CASES = "kronecker:16@256 uniform:60000x60@256 molecules:400000x860000@256"
+DOMAINS = (1, 2, 4, 16)
 CLOSE = 1.05  # a choice this near to the fastest is called right
 
 
@@ -44,7 +46,7 @@ def candidates(made: Plan) -> list[AskedSchedule]:
     found = [AskedSchedule("hierarchical")]
     caches = [size for size in made.llc_bytes if size]
     width = line
-    while width < made.width and width <= 32 * line:
+    while width < made.width:
         found.append(AskedSchedule("mixed", slice_width=width))
         fitting = int(0.55 * min(caches)) // (width * made.element_bytes) if caches else nodes
         if 0 < fitting < nodes:
@@ -101,6 +103,39 @@ def measure(spec: str, width: int, samples: int, held_out: bool) -> dict[str, An
     }
 
 
+def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str, Any]:
+    """Times the planner's choice where the machine is said to have 1, 2, 4 or 16 domains that share its real cache."""
+    edges = generate(spec)
+    graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
+    x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
+    detected = library.DETECTED
+    whole = min(domain.size_bytes or 0 for domain in detected.llc_domains)
+    seconds: dict[int, list[float]] = {domains: [] for domains in DOMAINS}
+    try:
+        for turn in range(samples + 1):
+            for domains in DOMAINS:
+                topology = Topology.parse(f"llc:{domains}x1:{max(1, whole // domains)}B")
+                library.use_topology(topology)
+                s = plan(graph, width, topology=topology, workers=threads).schedule
+                kind = "hierarchical" if s.kind == "serial" else s.kind
+                with forced_schedule(kind, slice_width=s.slice_width, block_columns=s.block_columns):
+                    ops.aggregate(graph, x)
+                    start = time.perf_counter()
+                    ops.aggregate(graph, x)
+                    took = time.perf_counter() - start
+                if turn:
+                    seconds[domains].append(took)
+    finally:
+        library.use_topology(detected)
+    medians = {domains: statistics.median(times) for domains, times in seconds.items()}
+    return {
+        "graph": spec,
+        "width": width,
+        "seconds": seconds,
+        "to_one_domain": {domains: medians[domains] / medians[1] for domains in DOMAINS},
+    }
+
+
 def rendered(run: dict[str, Any]) -> str:
     """The run as a table, and how often the choice was right."""
     lines = ["| graph | width | chosen | fastest | chosen / fastest | by rows / fastest |", "|---|---|---|---|---|---|"]
@@ -119,6 +154,12 @@ def rendered(run: dict[str, Any]) -> str:
     ratios = [case["chosen_to_fastest"] for case in run["cases"]]
     right = sum(ratio <= CLOSE for ratio in ratios)
     lines.append(f"\nWithin {CLOSE - 1:.0%} of the fastest in {right} of {len(ratios)} cases; worst {max(ratios):.2f}.")
+    if run["split"]:
+        lines += ["\nThe machine said to have several domains, its cache shared out to them; times to those of one.\n"]
+        lines += [f"| graph | width | {' | '.join(map(str, DOMAINS[1:]))} |", "|---" * (len(DOMAINS) + 1) + "|"]
+    for case in run["split"]:
+        ratios = [f"{case['to_one_domain'][domains]:.2f}" for domains in DOMAINS[1:]]
+        lines.append(f"| {case['graph']} | {case['width']} | {' | '.join(ratios)} |")
     return "\n".join(lines)
 
 
@@ -138,13 +179,23 @@ def main() -> None:
     chosen, _, held = CASES.partition("|")
     cases = [(case, False) for case in args.cases or chosen.split()]
     cases += [] if args.cases else [(case, True) for case in held.split()]
-    run: dict[str, Any] = {"machine": described, "isa": frontgi_pyg.current_isa(), "samples": args.samples, "cases": []}
+    run: dict[str, Any] = {
+        "machine": described,
+        "isa": frontgi_pyg.current_isa(),
+        "samples": args.samples,
+        "cases": [],
+        "split": [],
+    }
     out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     for case, held_out in tqdm(cases):
         spec, _, width = case.rpartition("@")
         run["cases"].append(measure(spec, int(width), args.samples, held_out))
         out.write_text(json.dumps(run, indent=1) + "\n")  # what there is, should it be interrupted
+    for case in [] if args.cases else SPLIT_CASES.split():
+        spec, _, width = case.rpartition("@")
+        run["split"].append(split_machine(spec, int(width), args.samples, args.threads))
+        out.write_text(json.dumps(run, indent=1) + "\n")
     print(rendered(run))
 
 

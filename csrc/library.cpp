@@ -2,8 +2,8 @@
 // Every op's schema, on one screen. Sizes are SymInt so that a compiled graph serves every size.
 //
 // `trusted` says that rowptr and col were checked when their Graph was made; without it they are checked at each call.
-// `schedule` is empty (the planner chooses) or [kind, workers, slice_width,
-// block_columns]. A shape is [rows, columns, edges, width, element_bytes, fused]. rowptr_t, col_t and perm_t are the
+// `schedule` is empty (the planner chooses) or [kind, workers, slice_width, block_columns] and, if planned in
+// Python, 1. A shape is [rows, columns, edges, width, element_bytes, fused]. rowptr_t, col_t and perm_t are the
 // transposed adjacency and the position in it of each edge: only the backward pass reads them, and makes them if
 // absent.
 #define PY_SSIZE_T_CLEAN

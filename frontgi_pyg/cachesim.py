@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from frontgi_pyg.plan import Plan
+from frontgi_pyg.plan import KINDS, Plan
 from frontgi_pyg.topology import Topology
 
 _LINE_BYTES = 64
 _VECTOR_BYTES = 64  # of AVX-512's kernels, whatever this machine has: pieces of a row are 16 of them
-_KINDS = ("serial", "hierarchical", "mixed", "node_parallel")  # in the order of ScheduleKind, csrc/run/schedule.h
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,9 @@ def simulate(
     ``plan.width``.
 
     Workers are dealt to domains evenly and pull their slots as the kernels' do, taking turns of some hundred accesses.
-    Caches are empty at first. A simulation handles some ten million accesses a second on one thread.
+    Caches are empty at first. Vectors are taken to have 64 bytes, and the sums to be written out, also where a layer
+    would multiply them at once. It takes a byte for each line that the aggregation touches if ``remote``, and one
+    thread.
 
     Args:
         plan: What is done; from :func:`~frontgi_pyg.plan`.
@@ -162,7 +163,8 @@ def simulate(
         llc_ways: Lines in a set of a last-level cache.
         llc_hashed: Whether a hash chooses its sets.
         max_accesses: Where there would be more, about as many are simulated, of some of the domains and (mixed) some of
-            the rounds, at least two where there are two, and counts are scaled up.
+            the rounds, at least two where there are two, and counts are scaled up. By rows on one domain there is
+            nothing to leave out.
         remote: Whether another domain's LLC may serve a miss; for up to 255 domains.
         stream: Whether the output is written around the caches; by default where the kernels do it, above 16 MiB.
         warm_passes: How often the aggregation is run before it is counted.
@@ -171,8 +173,8 @@ def simulate(
         Simulation: Hits, misses and bytes by level and domain.
 
     Raises:
-        ValueError: If the size of a domain's LLC is unknown, a cache is smaller than one set, there are too many
-            domains, or the arrays take more than 2^31 lines.
+        ValueError: If the graph was written to, the size of a domain's LLC is unknown, a cache is smaller than one set,
+            there are too many domains, or the arrays take more than 2^31 lines.
 
     Example:
         >>> import torch
@@ -183,6 +185,7 @@ def simulate(
         >>> counts.llc_misses, counts.llc_hits  # two lines of features, two written, one each of rowptr and col
         (6, 0)
     """
+    plan.graph.require_unwritten()
     topology = plan.topology if topology is None else topology
     _check(topology, l1, l2, llc_ways, max_accesses, warm_passes)
     schedule = plan.schedule
@@ -193,7 +196,7 @@ def simulate(
         plan.width,
         plan.element_bytes,
         [
-            _KINDS.index(schedule.kind),
+            KINDS.index(schedule.kind),
             schedule.workers,
             schedule.domains,
             schedule.slice_width,

@@ -2,7 +2,8 @@
 """The command ``frontgi``: what the machine is, what would be done on it and why, and what that would touch.
 
 A GRAPH is a file that :func:`frontgi_pyg.datasets.load` reads (an ``.npz`` CSR among them) or a generator's text such
-as ``kronecker:17``. Mistakes end with one line on standard error and exit code 2.
+as ``kronecker:17``. Mistakes end with one line on standard error and exit code 2 (but for a
+``FRONTGI_TOPOLOGY`` that makes no sense, at which the package cannot be imported).
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--max-accesses",
                 type=int,
                 default=500_000_000,
-                help="beyond, domains and rounds are sampled (default: 500 million)",
+                help="beyond, domains and rounds are sampled where there are several (default: 500 million)",
             )
     version = commands.add_parser("version", help="show the version and the instruction set in use")
     version.set_defaults(run=_version)

@@ -382,8 +382,12 @@ class Graph:
 
         At windows of 1, 2, ..., 8, 10, 12, 14, 16, 20, ... edges, four to an octave, up to all of them or 8 million
         from the middle. The misses of a cache of any size follow from it (Xiang et al., "HOTL: a higher order theory
-        of locality", ASPLOS 2013). Computed once.
+        of locality", ASPLOS 2013). Computed once, in one pass over the edges by one thread with 8 bytes a source.
+
+        Raises:
+            ValueError: If the graph was written to.
         """
+        self.require_unwritten()
 
         def build() -> tuple[float, ...]:
             return tuple(torch.ops.frontgi.footprint(self.col, self.num_src_nodes).tolist())

@@ -4,7 +4,7 @@ r"""What is going to be done, and why: the planner's choice as plain data.
 Two types that never mix. *Numerics* (order of multiply and aggregate, GEMM, tile height, accumulation) follows from
 shapes and dtype alone and decides the bits. *Schedule* (kind, workers, domains, slices, blocks) may follow from
 anything and changes no bit. The rules themselves are in ``csrc/run/schedule.cpp`` and ``cost.cpp``: one planner serves
-eager calls, compiled graphs and this module. Source: FrontGI, sections 3.2 and 4.2.2.
+eager calls, compiled graphs (which know sizes alone) and this module. Source: FrontGI, sections 3.2 and 4.2.2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frontgi_pyg.topology import Topology
 ScheduleKind = Literal["serial", "hierarchical", "mixed", "node_parallel"]
 Order = Literal["aggregate_first", "multiply_first"]
 
-_KINDS: tuple[ScheduleKind, ...] = ("serial", "hierarchical", "mixed", "node_parallel")
+KINDS: tuple[ScheduleKind, ...] = ("serial", "hierarchical", "mixed", "node_parallel")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class AskedSchedule:
     block_columns: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ValueError(f"plan: 'schedule' must be one of {', '.join(_KINDS)} (got '{self.kind}')")
+        if self.kind not in KINDS:
+            raise ValueError(f"plan: 'schedule' must be one of {', '.join(KINDS)} (got '{self.kind}')")
 
     def numbers(self) -> list[int]:
         """Returns the schedule as the ops take it."""
-        return [_KINDS.index(self.kind), self.workers, self.slice_width, self.block_columns]
+        return [KINDS.index(self.kind), self.workers, self.slice_width, self.block_columns]
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Schedule:
 
     Args:
         kind: ``"serial"``, ``"hierarchical"`` (rows cut by edges over the domains), ``"mixed"`` (feature slices of all
-            source rows, packed to fit a domain's cache, then rows) or ``"node_parallel"`` (chunks of rows to whichever
-            worker is free, as PyG and DGL do; never chosen, there to be compared with).
+            source rows, packed to fit a domain's cache, then rows) or ``"node_parallel"`` (chunks of some 16 rows to
+            whichever worker is free, much as PyG and DGL do; never chosen, there to be compared with).
         workers: Workers taking part.
         domains: Last-level-cache domains they are dealt to.
         slice_width: Features in a slice; 0 unless mixed.
@@ -133,6 +133,7 @@ class Plan:
         fused: Whether rows are multiplied as they are aggregated.
         topology: The machine planned for.
         threads: Workers that were at hand.
+        forced: Whether the schedule was asked for.
     """
 
     schedule: Schedule
@@ -143,6 +144,7 @@ class Plan:
     fused: bool
     topology: Topology = field(repr=False)
     threads: int
+    forced: bool = False
 
     @property
     def average_degree(self) -> float:
@@ -164,6 +166,7 @@ class Plan:
     @property
     def row_boundaries(self) -> tuple[int, ...]:
         """The first row of each slot, and the number of rows: slots of equal edges, to which hub rows belong whole."""
+        self.graph.require_unwritten()
         return tuple(torch.ops.frontgi.slot_rows(self.graph.rowptr, self.schedule.slots).tolist())
 
     def cost(self, schedule: AskedSchedule | None = None, counted: tuple[float, float] | None = None) -> Cost:
@@ -173,6 +176,12 @@ class Plan:
             schedule: Another schedule.
             counted: Bytes from memory and from last-level caches as counted elsewhere (:mod:`frontgi_pyg.cachesim`)
                 instead of estimated ones.
+
+        Returns:
+            Bytes, visits and seconds of all workers together.
+
+        Raises:
+            ValueError: If ``schedule`` cannot run, or the graph was written to.
         """
         s = self.schedule
         if schedule is None:
@@ -182,15 +191,16 @@ class Plan:
         return Cost(*torch.ops.frontgi.estimate_cost(graph.rowptr, _shape(self), self.threads, sizes, *known).tolist())
 
     def alternatives(self) -> dict[str, AskedSchedule]:
-        """Returns the schedules that the choice is explained against, by name."""
+        """Returns the schedules that the choice is explained against, by name; of as many workers as it has."""
+        workers = self.schedule.workers
         line = 64 // self.element_bytes
         domains = max(1, len(self.topology.llc_domains))
         papers = max(line, -(-self.width // domains // line) * line)
         return {
-            "node-parallel": AskedSchedule("node_parallel"),
-            "hierarchical": AskedSchedule("hierarchical"),
-            f"mixed in slices of {papers} (width / domains)": AskedSchedule("mixed", slice_width=papers),
-            f"mixed in slices of {line} (one cache line)": AskedSchedule("mixed", slice_width=line),
+            "node-parallel": AskedSchedule("node_parallel", workers),
+            "hierarchical": AskedSchedule("hierarchical", workers),
+            f"mixed in slices of {papers} (width / domains)": AskedSchedule("mixed", workers, papers),
+            f"mixed in slices of {line} (one cache line)": AskedSchedule("mixed", workers, line),
         }
 
     def explain(self) -> str:
@@ -199,9 +209,10 @@ class Plan:
         caches = sorted({b for b in self.llc_bytes if b})
         known = " or ".join(f"{b / 2**20:g} MiB" for b in caches) if caches else "unknown size"
         features = graph.num_src_nodes * self.width * self.element_bytes
+        source = "Asked for, on" if self.forced else "Chosen from"
         text = (
             f"{s}, on {s.workers} worker(s) over {s.domains} of {len(self.llc_bytes)} cache domain(s) of {known}, rows "
-            f"in {s.slots} slot(s); {self.numerics.order.replace('_', ' ')}. Chosen from: {graph.num_dst_nodes} rows, "
+            f"in {s.slots} slot(s); {self.numerics.order.replace('_', ' ')}. {source}: {graph.num_dst_nodes} rows, "
             f"{graph.num_edges} edges, average degree {self.average_degree:.1f}, width {self.width}, features of "
             f"{features / 2**20:.1f} MiB."
         )
@@ -258,8 +269,12 @@ def plan(
         slice_width: Force a slice width, in features (mixed only).
         block_columns: Force the number of source rows gathered at a time (mixed only).
 
+    Returns:
+        The plan: schedule, numerics, and what they were chosen from.
+
     Raises:
-        ValueError: If a size is negative or the forced schedule cannot run.
+        ValueError: If a size is negative, there is no worker, the forced schedule cannot run, a slice or block is
+            forced without it, or the graph was written to.
 
     Example:
         >>> import torch
@@ -270,9 +285,16 @@ def plan(
     """
     if width < 0 or (out_width is not None and out_width < 0):
         raise ValueError(f"plan: widths must not be negative (got {width} and {out_width})")
+    if schedule is None and (slice_width or block_columns):
+        raise ValueError(
+            f"plan: slice_width and block_columns go with schedule='mixed' (got {slice_width} and {block_columns})"
+        )
+    graph.require_unwritten()
     machine = topology or library.DETECTED
     if workers is None:
-        workers = len(topology.cpu_to_domain()) if topology else torch.get_num_threads()
+        workers = max(1, len(topology.cpu_to_domain())) if topology else torch.get_num_threads()
+    if workers < 1:
+        raise ValueError(f"plan: there must be at least one worker (got {workers})")
     asked = [] if schedule is None else AskedSchedule(schedule, 0, slice_width, block_columns).numbers()
     order = order_for(width, width if out_width is None else out_width)
     gathered = order_width(width, out_width)
@@ -284,15 +306,15 @@ def plan(
         "float64" if dtype == torch.float64 else "float32",
     )
     shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, gathered, dtype.itemsize, int(fused)]
-    chosen = _choose(graph, shape, max(1, workers), _sizes(machine), asked)
-    return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, max(1, workers))
+    chosen = _choose(graph, shape, workers, _sizes(machine), asked)
+    return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, workers, bool(asked))
 
 
 def _choose(graph: Graph, shape: list[int], workers: int, sizes: list[int], asked: list[int]) -> Schedule:
-    # Features that fit are never sliced: their edges need not be looked at.
-    footprint = [] if asked or _fits(shape, sizes) else list(graph.footprint())
+    # Features that fit are never sliced, and caches of unknown size go by a rule: edges need not be looked at.
+    footprint = [] if asked or not min(sizes) or _fits(shape, sizes) else list(graph.footprint())
     kind, *numbers = torch.ops.frontgi.plan_aggregate(graph.rowptr, shape, workers, sizes, footprint, asked).tolist()
-    return Schedule(_KINDS[kind], *numbers)
+    return Schedule(KINDS[kind], *numbers)
 
 
 def _fits(shape: list[int], sizes: list[int]) -> bool:
@@ -324,7 +346,7 @@ _asked: contextvars.ContextVar[AskedSchedule | None] = contextvars.ContextVar("f
 def forced_schedule(
     kind: ScheduleKind, *, workers: int = 0, slice_width: int = 0, block_columns: int = 0
 ) -> Iterator[None]:
-    """Runs every op inside with this schedule; results keep their bits.
+    """Runs every op inside with this schedule; results keep their bits. Compiled functions plan for themselves.
 
     Args:
         kind: See :class:`AskedSchedule`, as for the others.
@@ -358,17 +380,23 @@ def schedule_numbers(
     if asked is not None:
         return asked.numbers()
     item = x.dtype.itemsize
-    if 2 * x.numel() * item <= _SMALLEST_LLC:
+    if _SMALLEST_LLC == 0 or 2 * x.numel() * item <= _SMALLEST_LLC:
         return []
     shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, item, int(fused)]
     threads = torch.get_num_threads()
 
     def choose() -> list[int]:
         s = _choose(graph, shape, threads, _DETECTED_SIZES, [])
-        return AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns).numbers()
+        return [*AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns).numbers(), _PLANNED]
 
     return graph.once(("schedule", width, item, fused, threads), choose)
 
 
+def without_plan(numbers: list[int]) -> list[int]:
+    """Returns what was asked for of a schedule; nothing of one that was planned for another adjacency."""
+    return [] if len(numbers) > 4 else numbers
+
+
+_PLANNED = 1  # a fifth number
 _DETECTED_SIZES = _sizes(library.DETECTED)
 _SMALLEST_LLC = min(_DETECTED_SIZES)

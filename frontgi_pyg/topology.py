@@ -40,6 +40,7 @@ GRAMMAR = (
 
 # Linux builds for at most 8192 CPUs; an id beyond this bound is a damaged file or a slip.
 _MAX_CPUS = 1 << 16
+_LARGEST_CACHE_BYTES = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -363,7 +364,8 @@ def _smt_siblings(folder: str, cpus: list[int], notes: list[str]) -> tuple[CpuSe
     for cpu in cpus:
         path = f"{folder}/cpu{cpu}/topology/"
         core = _read_cpus(path + "thread_siblings_list", path + "thread_siblings")
-        core = core or _read_cpus(path + "core_cpus_list", path + "core_cpus")
+        if cpu not in core:
+            core = _read_cpus(path + "core_cpus_list", path + "core_cpus")
         if cpu not in core:
             silent.append(cpu)
             core = frozenset([cpu])
@@ -381,8 +383,8 @@ def _size(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]+)?)\s*(?:([KMG])(?:i?B)?|B)?\s*", text, re.I)
     unit = 1024 ** " KMG".index((match[2] or " ").upper()) if match else 0
     size_bytes = int(float(match[1]) * unit) if match else 0
-    if not size_bytes:
-        raise ValueError(f"{text!r} is not a size")
+    if not 0 < size_bytes <= _LARGEST_CACHE_BYTES:
+        raise ValueError(f"{text!r} is not a size of a cache")
     return size_bytes
 
 

@@ -166,6 +166,35 @@ def test_an_ideal_cache_bounds_a_hashed_one() -> None:
     assert hashed.llc_misses < direct.llc_misses
 
 
+@pytest.mark.parametrize(
+    ("kind", "slice_width", "block_columns"),
+    [("hierarchical", 0, 0), ("mixed", 16, 0), ("mixed", 64, 0), ("mixed", 64, 1000), ("mixed", 128, 500)],
+)
+def test_the_planners_estimate_is_near_the_count(kind: ScheduleKind, slice_width: int, block_columns: int) -> None:
+    """Memory traffic of the closed form, against lines counted one by one; without what is written of waiting rows."""
+    made = plan(
+        uniform(4000, 240_000), 128, topology=Topology.parse("llc:4x2:512KiB"), schedule=kind,
+        slice_width=slice_width, block_columns=block_columns,
+    )  # fmt: skip
+    counted = simulate(made, **SMALL, remote=False, stream=True)  # type: ignore[arg-type]
+    assert made.cost().memory_bytes == pytest.approx(counted.memory_bytes, rel=0.35)
+
+
+def test_more_domains_than_slots_are_not_sampled() -> None:
+    graph = uniform(8, 30)
+    made = plan(graph, 16, topology=Topology.parse("llc:16x8:16MiB"), schedule="hierarchical")
+    s = simulate(made, max_accesses=1)
+    assert s.llc_misses == simulate(made).llc_misses
+    assert s.sampled == 1
+
+
+def test_a_graph_that_was_written_to_is_refused() -> None:
+    made = plan(uniform(8, 30), 16, topology=Topology.parse("llc:1x1:1MiB"))
+    made.graph.col.fill_(10**6)
+    with pytest.raises(ValueError, match="was written to"):
+        simulate(made)
+
+
 # Sampling -----------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from frontgi_pyg import (
     library,
     plan,
 )
-from frontgi_pyg.plan import order_for, order_width, schedule_numbers
+from frontgi_pyg.plan import order_for, order_width, schedule_numbers, without_plan
 
 from .graphs import MESSY, ODD
 
@@ -203,7 +203,18 @@ def test_a_graph_in_local_order_goes_by_rows() -> None:
     assert plan(graph, 1024, topology=CHIPLETS).schedule.kind == "hierarchical"
 
 
-def test_a_footprint_is_of_the_graph_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_was_written_to_is_not_planned_for() -> None:
+    graph = MESSY.graph()
+    made = plan(graph, 16)
+    graph.col.fill_(10**6)
+    for ask in (graph.footprint, lambda: plan(graph, 16), lambda: made.row_boundaries, made.cost):
+        with pytest.raises(ValueError, match="was written to"):
+            ask()
+    with pytest.raises(IndexError, match=r"^footprint: a column must be in \[0, 5\) \(got 1000000\)"):
+        torch.ops.frontgi.footprint(graph.col, 5)
+
+
+def test_a_footprint_is_of_the_graph_and_made_once() -> None:
     graph = MESSY.graph()
     footprint = graph.footprint()
     assert footprint[0] == 1
@@ -213,13 +224,19 @@ def test_a_footprint_is_of_the_graph_and_made_once(monkeypatch: pytest.MonkeyPat
     assert ODD["no_edges"].graph().footprint() == ()
 
 
-def test_an_op_takes_the_planners_choice_and_plans_once() -> None:
+def test_an_op_takes_the_planners_choice_and_plans_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes_here = [16 * MIB]
+    monkeypatch.setattr("frontgi_pyg.plan._DETECTED_SIZES", sizes_here)
+    monkeypatch.setattr("frontgi_pyg.plan._SMALLEST_LLC", sizes_here[0])
     graph, x = sized(9, 9), torch.empty(9, 4)
     assert schedule_numbers(graph, x, 4, None) == []  # fits any cache: left to the op
     large, x = sized(3_000_000, 6_000_000), torch.empty(1).expand(3_000_000, 4096)
     numbers = schedule_numbers(large, x, 4096, None)
-    chosen = plan(large, 4096).schedule
-    assert numbers == AskedSchedule(chosen.kind, chosen.workers, chosen.slice_width, chosen.block_columns).numbers()
+    chosen = plan(large, 4096, topology=Topology.parse("llc:1x64:16MiB"), workers=torch.get_num_threads()).schedule
+    planned = AskedSchedule(chosen.kind, chosen.workers, chosen.slice_width, chosen.block_columns).numbers()
+    assert numbers == [*planned, 1]
+    assert without_plan(numbers) == []  # of no use on the way back
+    assert without_plan(planned) == planned
     assert schedule_numbers(large, x, 4096, None) is numbers
     asked = AskedSchedule("serial")
     with forced_schedule("mixed", slice_width=16, block_columns=5):
@@ -262,6 +279,9 @@ def test_a_forced_schedule_is_completed_by_the_planner() -> None:
             {"schedule": "mixed", "slice_width": -4},
         ),
         (r"there must be at least one domain and 1 to 65536 workers \(got 16 and 1000000\)", {"workers": 1000000}),
+        (r"there must be at least one worker \(got 0\)", {"workers": 0}),
+        (r"slice_width and block_columns go with schedule='mixed' \(got 16 and 0\)", {"slice_width": 16}),
+        (r"rows of 1152921504606846976 features make more bytes than there are addresses", {"width": 1 << 60}),
     ],
 )
 def test_what_cannot_run_is_refused(message: str, arguments: dict[str, Any]) -> None:
@@ -408,5 +428,9 @@ def test_it_can_say_why() -> None:
         "serial, on 1 worker(s) over 1 of 2 cache domain(s) of unknown size, rows in 1 slot(s); multiply first. Chosen "
         "from: 0 rows, 0 edges, average degree 0.0, width 3, features of 0.0 MiB. No costs: cache sizes are unknown."
     )
+    forced = plan(sized(1000, 4000), 64, topology=CHIPLETS, workers=1, schedule="serial")
+    assert "Asked for, on: 1000 rows" in forced.explain()
+    small = plan(sized(200, 400), 16, topology=CHIPLETS)  # as many workers on every side: none is cheaper for nothing
+    assert all(small.cost().seconds <= small.cost(other).seconds for other in small.alternatives().values())
     assert "there is nothing to gather" in plan(ODD["empty"].graph(), 8, topology=CHIPLETS).explain()
     assert isinstance(made, Plan)

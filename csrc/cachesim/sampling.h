@@ -31,6 +31,12 @@ class Sampling {
     const bool by_domains = domain_units == domains && last == domains - 1;
     choose(by_domains ? domains : 1);
     measure();
+    if ((all_[0] > 0 && in_[0] == 0) || (all_[1] > 0 && in_[1] == 0)) {  // only domains without work were chosen
+      all_domains_ = true;
+      round_in_.assign(round_in_.size(), true);
+      all_ = in_ = {};
+      measure();
+    }
   }
 
   int64_t rounds() const { return rounds_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "simulate.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -20,6 +21,10 @@ void check(const SimulationArgs& args) {
   require(shape.rows >= 0 && shape.columns >= 0 && shape.edges >= 0 && shape.width >= 0, "sizes must not be negative");
   require(shape.element_bytes == 2 || shape.element_bytes == 4 || shape.element_bytes == 8,
           "an element has 2, 4 or 8 bytes (got " + std::to_string(shape.element_bytes) + ")");
+  const double most = static_cast<double>(std::max(shape.rows, shape.columns));
+  require(most * static_cast<double>(shape.width) * static_cast<double>(shape.element_bytes) < 0x1p40,
+          "an aggregation may touch at most 2^31 lines of 64 bytes (got rows of " + std::to_string(shape.width) +
+              " features)");
   require(args.vector_bytes == 16 || args.vector_bytes == 32 || args.vector_bytes == 64,
           "a vector has 16, 32 or 64 bytes (got " + std::to_string(args.vector_bytes) + ")");
   require(!args.llc_bytes.empty(), "there must be at least one domain");
@@ -27,7 +32,8 @@ void check(const SimulationArgs& args) {
     require(args.llc_bytes[d] > 0, "the size of domain " + std::to_string(d) + "'s last-level cache is not known");
   }
   require(schedule.workers >= 1 && schedule.domains >= 1 && schedule.slots >= 1 && schedule.block_columns >= 0 &&
-              (schedule.kind != ScheduleKind::mixed || schedule.slice_width >= 1),
+              (schedule.kind != ScheduleKind::mixed ||
+               (schedule.slice_width >= 1 && schedule.slice_width <= int64_t{1} << 40)),
           "the schedule cannot run");
   require(args.warm_passes >= 0 && args.domains_simulated >= 0 && args.rounds_simulated >= 0 && args.max_accesses >= 0,
           "numbers of passes, domains, rounds and accesses must not be negative");

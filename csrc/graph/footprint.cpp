@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 namespace frontgi {
 namespace {
@@ -46,7 +48,12 @@ Footprint measure(const Index* col, int64_t edges, int64_t columns) {
   std::vector<int64_t> last(static_cast<size_t>(columns), 0);  // 1-based position of the last use; 0 for none
   double distinct = 0;
   for (int64_t e = 0; e < edges; ++e) {
-    int64_t& used = last[static_cast<size_t>(col[e])];
+    const int64_t column = static_cast<int64_t>(col[e]);
+    if (column < 0 || column >= columns) {
+      throw std::out_of_range("footprint: a column must be in [0, " + std::to_string(columns) + ") (got " +
+                              std::to_string(column) + ")");
+    }
+    int64_t& used = last[static_cast<size_t>(column)];
     distinct += used == 0;
     add(e + 1 - used);  // a reuse time, or the time of the first use
     used = e + 1;

@@ -18,7 +18,8 @@ using Footprint = std::vector<double>;
 int64_t footprint_window(int64_t index);
 
 // Of the columns `col` [edges] of all rows, in order, taken from the middle `edges_max` where there are more. One pass
-// over the edges with a table of `columns` entries. Empty if there are no edges.
+// over the edges with a table of `columns` entries. Empty if there are no edges. Throws std::out_of_range for a column
+// that is none.
 Footprint footprint_of(const void* col, bool wide_index, int64_t edges, int64_t columns,
                        int64_t edges_max = int64_t{1} << 23);
 

@@ -66,8 +66,8 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
                       const Machine& on, const std::vector<double>& footprint) {
   if (asked.empty()) return plan_aggregate(shape, on, max_workers, footprint);
-  require(asked.size() == 4, "plan", "a schedule is [kind, workers, slice_width, block_columns] (got ", asked.size(),
-          " numbers)");
+  require(asked.size() == 4 || asked.size() == 5, "plan",
+          "a schedule is [kind, workers, slice_width, block_columns] (got ", asked.size(), " numbers)");
   require(asked[0] >= 0 && asked[0] <= 3, "plan", "a schedule's kind is 0, 1, 2 or 3 (got ", asked[0], ")");
   require(asked[1] <= kWorkersMax, "plan", "there may be at most ", kWorkersMax, " workers (got ", asked[1], ")");
   return forced_schedule({static_cast<ScheduleKind>(asked[0]), asked[1], asked[2], asked[3]}, shape, on, max_workers);

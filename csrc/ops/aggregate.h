@@ -25,7 +25,8 @@ AggregateArgs aggregate_args(const AggregateTensors& tensors, const CsrTensors& 
 void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x, int64_t rows, const char* op,
               std::vector<Tensor>& keep);
 
-// The planner's choice, or the schedule asked for as [kind, workers, slice_width, block_columns] (see AskedSchedule).
+// The planner's choice, or the schedule asked for as [kind, workers, slice_width, block_columns] (see AskedSchedule); a
+// fifth number says that it was planned in Python, for this very adjacency.
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
                       const Machine& on = machine(), const std::vector<double>& footprint = {});
 constexpr int64_t kWorkersMax = 1 << 16;

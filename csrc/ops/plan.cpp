@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // frontgi::footprint, frontgi::plan_aggregate, frontgi::estimate_cost, frontgi::slot_rows, frontgi::tile_rows: the
 // planner, for Python to ask.
+#include <algorithm>
+
 #include "../graph/footprint.h"
 #include "../graph/row_slots.h"
 #include "../run/cost.h"
@@ -25,6 +27,9 @@ AggregateShape shape_from(const std::vector<int64_t>& sizes) {
   require(sizes.size() == 6, kOp, "a shape has 6 numbers (got ", sizes.size(), ")");
   for (size_t i = 0; i < 4; ++i) require(sizes[i] >= 0, kOp, "sizes must not be negative (got ", sizes[i], ")");
   require(sizes[4] == 2 || sizes[4] == 4 || sizes[4] == 8, kOp, "an element has 2, 4 or 8 bytes (got ", sizes[4], ")");
+  const double most = static_cast<double>(std::max({sizes[0], sizes[1], sizes[2]}));
+  require(most * static_cast<double>(sizes[3]) * static_cast<double>(sizes[4]) < 0x1p60, kOp, "rows of ", sizes[3],
+          " features make more bytes than there are addresses");
   return AggregateShape{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5] != 0};
 }
 

@@ -71,6 +71,10 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   // A source row packed is a visit, too.
   traffic.row_visits = slices * (columns + (blocks - 1) * visited + rows);
   traffic.regions = std::ceil(slices / domains) * blocks * 2;
+  if (blocks > 1) {  // where each row's edges cross from block to block is found beforehand
+    traffic.memory_bytes += indices + (blocks - 1) * rows * kSplitBytes;
+    traffic.regions += 1;
+  }
   return traffic;
 }
 

@@ -2,6 +2,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -15,7 +16,7 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kBytesPerWorker = 128 << 10;
 // Dynamic slots a worker: enough that the last one to finish is late by about 1/16 of its time.
 constexpr int64_t kSlotsPerWorker = 16;
-// Rows in a chunk of the node-parallel schedule: what PyG's and DGL's loops take at a time.
+// Rows in a chunk of the node-parallel schedule, on average: about what PyG's and DGL's loops take at a time.
 constexpr int64_t kChunkRows = 16;
 // FrontGI, section 4.2.2: below 20 hierarchical, above 50 mixed, either in between.
 constexpr double kMixedAboveDegree = 50;
@@ -23,6 +24,10 @@ constexpr double kMixedAboveDegree = 50;
 constexpr double kFittingMixedAboveDegree = 24;
 // Blocks of columns beyond this many cost more in waiting rows than any cache saves.
 constexpr int64_t kBlocksMax = 64;
+// Of the positions at which rows cross from block to block, when blocks are asked for.
+constexpr double kSplitBytesMax = 1 << 30;
+// Memory that the planner lets a mixed schedule take beside input and output: so much, and so much a worker.
+constexpr double kExtraBytes = 64 << 20, kExtraBytesPerWorker = 8 << 20;
 // What a mixed schedule must save by the model to be worth its buffers and the model's error.
 constexpr double kWorthwhile = 0.95;
 
@@ -62,6 +67,16 @@ Schedule with_slots(Schedule s, const AggregateShape& shape) {
   return s;
 }
 
+// Packed slices, rows that wait for their next block beside the output, and where rows cross from block to block.
+double extra_bytes(const AggregateShape& shape, const Schedule& s) {
+  const double rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
+  const double held = s.block_columns > 0 ? static_cast<double>(s.block_columns) : columns;
+  const double blocks = s.block_columns > 0 ? std::ceil(columns / held) : 1;
+  const double waiting = blocks > 1 && shape.element_bytes == 2 ? rows * 4 : 0;
+  const double slice = static_cast<double>(s.slice_width), element = static_cast<double>(shape.element_bytes);
+  return static_cast<double>(s.domains) * slice * (held * element + waiting) + 4 * rows * (blocks - 1);
+}
+
 // Slices of `slice_width`, and of as many source rows at a time as fit, if that is known; `like` has the workers.
 Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, int64_t llc_bytes) {
   like.kind = ScheduleKind::mixed;
@@ -86,6 +101,7 @@ Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Ma
   for (int64_t width = line_elements(shape); width < shape.width; width *= 2) {
     for (const Schedule& s : {mixed(by_rows, width, shape, 0), mixed(by_rows, width, shape, llc)}) {
       if (s.block_columns > 0 && ceil_div(shape.columns, s.block_columns) > kBlocksMax) continue;
+      if (extra_bytes(shape, s) > kExtraBytes + kExtraBytesPerWorker * static_cast<double>(s.workers)) continue;
       const double seconds = cost(s);
       if (seconds >= least) continue;
       least = seconds;
@@ -145,8 +161,16 @@ Schedule forced_schedule(const AskedSchedule& asked, const AggregateShape& shape
   s.workers = asked.kind == ScheduleKind::serial ? 1 : asked.workers > 0 ? asked.workers : max_workers;
   s.domains = asked.kind == ScheduleKind::node_parallel ? 1 : std::min(machine.domains(), s.workers);
   if (asked.kind == ScheduleKind::mixed) {
-    s.slice_width = asked.slice_width > 0 ? asked.slice_width : default_slice_width(shape, machine);
-    s.block_columns = asked.block_columns;
+    const int64_t width = asked.slice_width > 0 ? asked.slice_width : default_slice_width(shape, machine);
+    s.slice_width = std::min(width, std::max<int64_t>(1, shape.width));
+    s.block_columns = asked.block_columns < shape.columns ? asked.block_columns : 0;
+    const int64_t blocks = s.block_columns > 0 ? ceil_div(shape.columns, s.block_columns) : 1;
+    const double split_bytes = 4.0 * static_cast<double>(shape.rows) * static_cast<double>(blocks - 1);
+    if (split_bytes > kSplitBytesMax) {
+      refuse("blocks of " + std::to_string(s.block_columns) + " source rows make " + std::to_string(blocks) +
+             " of them, and " + std::to_string(static_cast<int64_t>(split_bytes)) +
+             " bytes to tell each row's edges apart: at most " + std::to_string(static_cast<int64_t>(kSplitBytesMax)));
+    }
   }
   return with_slots(s, shape);
 }

@@ -6,7 +6,8 @@
 //   mixed          features cut into slices, a slice of all source rows packed into a buffer that fits its domain's
 //                  cache, slices dealt to domains, rows in slots inside each (FrontGI, algorithm 3, section 3.2.1);
 //                  where not even one line of all rows fits, a block of source rows at a time
-//   node_parallel  rows in small chunks to whichever worker is free, whatever its domain: how PyG and DGL do it
+//   node_parallel  rows in small chunks (of equal edges) to whichever worker is free, whatever its domain: much as PyG
+//                  and DGL do it
 #pragma once
 
 #include <cstdint>

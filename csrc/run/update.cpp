@@ -74,9 +74,11 @@ UpdatePlan plan_update(const UpdateArgs& args, const GemmKernels& gemm, int64_t 
     plan.edge_cost = args.operands[0].k * element_bytes(args.dtype) * kFlopsPerGatheredByte;
     plan.row_cost = row_flops;
   }
-  const int64_t flops = args.rows * row_flops + edges * plan.edge_cost;
-  const int64_t worthwhile = std::min(flops / kFlopsPerWorker, args.rows / (kPanelsPerWorker * gemm.panel_rows));
-  plan.workers = std::clamp<int64_t>(worthwhile, 1, max_workers);
+  // Few rows are not worth sharing out for their product, whatever the weight; for their edges they may be.
+  const int64_t multiplying =
+      std::min(args.rows * row_flops / kFlopsPerWorker, args.rows / (kPanelsPerWorker * gemm.panel_rows));
+  const int64_t gathering = edges * plan.edge_cost / kFlopsPerWorker;
+  plan.workers = std::clamp<int64_t>(multiplying + gathering, 1, max_workers);
 
   plan.tile_rows = tile_rows(plan.k_total, args.dtype == DType::f64);
   const int64_t slot_rows = std::clamp(ceil_div(args.rows, plan.workers * 4), gemm.panel_rows, plan.tile_rows);
@@ -293,12 +295,15 @@ struct Update {
     const Operand& operand = args.operands[0];
     const bool may = args.operand_count == 1 && !args.aggregate && operand.column_stride == 1 && operand.k > 0 &&
                      operand.k <= gemm.unpacked_k && element_bytes(args.dtype) == accumulator_bytes(args.dtype);
-    const int64_t count = may ? (end - begin) / gemm.panel_rows * gemm.panel_rows : 0;
-    if (count == 0 || operand.row_stride == 0) return begin;
-    gemm.multiply(args.dtype, element(operand.a, args.dtype, begin * operand.row_stride), count, nullptr, weights,
-                  GemmShape{plan.k_total, args.n, 0, operand.row_stride}, args.bias, args.relu, false, args.stream,
-                  element(args.out, args.dtype, begin * args.out_stride), args.out_stride);
-    return begin + count;
+    if (!may || operand.row_stride == 0) return begin;
+    const int64_t last = begin + (end - begin) / gemm.panel_rows * gemm.panel_rows;
+    for (; begin < last; begin += plan.tile_rows) {
+      gemm.multiply(args.dtype, element(operand.a, args.dtype, begin * operand.row_stride),
+                    std::min(last - begin, plan.tile_rows), nullptr, weights,
+                    GemmShape{plan.k_total, args.n, 0, operand.row_stride}, args.bias, args.relu, false, args.stream,
+                    element(args.out, args.dtype, begin * args.out_stride), args.out_stride);
+    }
+    return last;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <stdexcept>
 
 #include "../graph/footprint.h"
 #include "../run/cost.h"
@@ -70,6 +71,10 @@ TEST_CASE("footprint: the average over all windows, as counted") {
     }
   }
   CHECK(footprint_of(nullptr, false, 0, 5).empty());
+  const std::vector<int32_t> wrong = {0, 7, -1};
+  CHECK_THROWS_WITH_AS(footprint_of(wrong.data(), false, 2, 7), "footprint: a column must be in [0, 7) (got 7)",
+                       std::out_of_range);
+  CHECK_THROWS_AS(footprint_of(wrong.data() + 2, false, 1, 7), std::out_of_range);
 }
 
 TEST_CASE("footprint: what a least-recently-used cache misses") {
@@ -117,8 +122,9 @@ TEST_CASE("cost: by hand, where everything fits and where nothing does") {
   const double waiting = 100 * (1 - 1 / 1024.0);  // rows of ten edges with one in the first block, nearly all
   CHECK(sliced.llc_bytes == 4 * 1000 * 64 + 100 * 256);
   CHECK(sliced.memory_bytes ==
-        doctest::Approx(100 * 256 + outputs + 4 * (indices + 100 * 16) + 2 * waiting * 256).epsilon(0.001));
-  CHECK(sliced.regions == 16);
+        doctest::Approx(100 * 256 + outputs + 4 * (indices + 100 * 16) + 2 * waiting * 256 + indices + 100 * 4)
+            .epsilon(0.001));
+  CHECK(sliced.regions == 17);
 
   AggregateShape fused = shape;
   fused.fused = true;

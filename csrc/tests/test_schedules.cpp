@@ -280,6 +280,13 @@ TEST_CASE("planner: a schedule that cannot run is refused") {
   CHECK(forced({ScheduleKind::hierarchical}).workers == 4);
   CHECK(forced({ScheduleKind::mixed, 3, 8, 5}).slice_width == 8);
   CHECK(forced({ScheduleKind::mixed, 3, 8, 5}).block_columns == 5);
+  CHECK(forced({ScheduleKind::mixed, 3, INT64_MAX, INT64_MAX}).slice_width == 16);
+  CHECK(forced({ScheduleKind::mixed, 3, INT64_MAX, INT64_MAX}).block_columns == 0);
+  const AggregateShape large{1'000'000, 1'000'000, 5'000'000, 16, 4};
+  CHECK_THROWS_WITH_AS(forced_schedule({ScheduleKind::mixed, 1, 16, 1}, large, Machine{}, 4),
+                       "plan: blocks of 1 source rows make 1000000 of them, and 3999996000000 bytes to tell each row's "
+                       "edges apart: at most 1073741824",
+                       std::invalid_argument);
 }
 
 }  // namespace

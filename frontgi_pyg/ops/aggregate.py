@@ -29,7 +29,7 @@ from frontgi_pyg.ops.checks import (
     require_scales_detached,
 )
 from frontgi_pyg.ops.gradients import activation_gradient, column_sum, edge_dot, row_dot
-from frontgi_pyg.plan import AskedSchedule, schedule_numbers
+from frontgi_pyg.plan import AskedSchedule, schedule_numbers, without_plan
 
 OptTensor = Tensor | None
 _op = torch.ops.frontgi.aggregate.default
@@ -175,7 +175,10 @@ class Aggregation:
     num_cols: int
     reduce: str
     skip_loops: bool
-    schedule: list[int]
+    schedule: list[int]  # as asked for: what was planned was planned for another width, or the other direction
+
+    def __post_init__(self) -> None:
+        self.schedule = without_plan(self.schedule)
 
     def forward(self) -> Tensor:
         """Returns the aggregation, ``[rows, width]``."""
