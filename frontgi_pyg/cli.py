@@ -2,8 +2,8 @@
 """The command ``frontgi``: what the machine is, what would be done on it and why, and what that would touch.
 
 A GRAPH is a file that :func:`frontgi_pyg.datasets.load` reads (an ``.npz`` CSR among them) or a generator's text such
-as ``kronecker:17``. Mistakes end with one line on standard error and exit code 2 (but for a
-``FRONTGI_TOPOLOGY`` that makes no sense, at which the package cannot be imported).
+as ``kronecker:17``. Mistakes end with exit code 2 and one line on standard error (the command
+line's own with its usage), but for environment variables that make no sense: with those the package is not imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ def read_graph(text: str) -> Graph:
         OSError: The file cannot be read.
     """
     looks_like_a_file = Path(text).suffix or Path(text).exists() or "/" in text
-    edges = load(text) if looks_like_a_file and not _is_spec(text) else generate(text)
+    if looks_like_a_file and not _is_spec(text):
+        if not Path(text).is_file():
+            raise ValueError(f"{text!r} is no file, and no generator's text such as 'kronecker:17'")
+        edges = load(text)
+    else:
+        edges = generate(text)
     return Graph.from_edge_index(edges.edge_index, edges.num_nodes)
 
 
@@ -87,7 +92,7 @@ def _boxes(texts: Sequence[Sequence[str]], columns: int = 100) -> list[str]:
 
 def _planned(args: argparse.Namespace) -> Plan:
     # The machine first: a slip in it should not cost the time a large graph takes.
-    topology = Topology.parse(args.topology) if args.topology else Topology.detect()
+    topology = Topology.parse(args.topology) if args.topology is not None else Topology.detect()
     return plan(
         read_graph(args.graph),
         args.width,
@@ -102,7 +107,7 @@ def _planned(args: argparse.Namespace) -> Plan:
 
 
 def _topology(args: argparse.Namespace) -> str:
-    return picture(Topology.parse(args.topology) if args.topology else Topology.detect(args.sysfs_root))
+    return picture(Topology.parse(args.topology) if args.topology is not None else Topology.detect(args.sysfs_root))
 
 
 def _explain(args: argparse.Namespace) -> str:
@@ -160,8 +165,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         print(args.run(args))
-    except (ValueError, IndexError, OSError) as error:
-        print(f"frontgi: {error}", file=sys.stderr)
+    # Sizes beyond what memory or torch's integers hold end in the last three.
+    except (ValueError, IndexError, OSError, MemoryError, OverflowError, RuntimeError) as error:
+        print(f"frontgi: {str(error).splitlines()[0] if str(error) else type(error).__name__}", file=sys.stderr)
         return 2
     return 0
 

@@ -49,6 +49,12 @@ class AskedSchedule:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"plan: 'schedule' must be one of {', '.join(KINDS)} (got '{self.kind}')")
+        for name in ("workers", "slice_width", "block_columns"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or isinstance(size, bool):
+                raise TypeError(f"plan: '{name}' must be an integer (got {size!r})")
+            if abs(size) >= 1 << 62:
+                raise ValueError(f"plan: '{name}' is beyond any machine (got {size})")
 
     def numbers(self) -> list[int]:
         """Returns the schedule as the ops take it."""
@@ -373,6 +379,8 @@ def schedule_numbers(
     remembers. Compiled graphs leave it to the op, as do features that fit any cache.
     """
     if asked is not None:
+        if not isinstance(asked, AskedSchedule):
+            raise TypeError(f"plan: 'schedule' must be an AskedSchedule (got {asked!r})")
         return asked.numbers()
     if torch.compiler.is_compiling():
         return []

@@ -88,7 +88,14 @@ def test_a_graph_is_a_file_or_a_generators_text(tmp_path: Path) -> None:
     [
         (("explain", "kronecker:x", "--width", "4"), "kronecker:SCALE"),
         (("explain", "nothing-of-this-name", "--width", "4"), "kronecker:SCALE"),
-        (("explain", "/nowhere/graph.npz", "--width", "4"), "/nowhere/graph.npz"),
+        (("explain", "/nowhere/graph.npz", "--width", "4"), "'/nowhere/graph.npz' is no file"),
+        (("explain", "uniform:10x3", "--width", str(1 << 60)), "more bytes than there are addresses"),
+        (("simulate", "uniform:10x3", "--width", str(1 << 40), "--topology", "llc:1x1:1MiB"), "2^31 lines"),
+        (("explain", "uniform:10x3", "--width", str(1 << 63)), "frontgi: "),
+        (("explain", "uniform:10x3", "--width", "4", "--workers", "0"), "at least one worker"),
+        (("explain", "uniform:10x3", "--width", "4", "--slice-width", "4"), "go with schedule='mixed'"),
+        (("explain", "uniform:10x3", "--width", "4", "--topology", ""), "expected 'llc:"),
+        (("topology", "--topology", "llc:1x1:999999999999999G"), "is not a size of a cache"),
         (("explain", "uniform:10x3", "--width", "-4"), "widths must not be negative"),
         (
             ("explain", "uniform:10x3", "--width", "4", "--topology", "16 chiplets"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -22,6 +23,7 @@ from frontgi_pyg import (
     Topology,
     forced_schedule,
     library,
+    ops,
     plan,
 )
 from frontgi_pyg.plan import order_for, order_width, schedule_numbers, without_plan
@@ -226,8 +228,9 @@ def test_a_footprint_is_of_the_graph_and_made_once() -> None:
 
 def test_an_op_takes_the_planners_choice_and_plans_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes_here = [16 * MIB]
-    monkeypatch.setattr("frontgi_pyg.plan._DETECTED_SIZES", sizes_here)
-    monkeypatch.setattr("frontgi_pyg.plan._SMALLEST_LLC", sizes_here[0])
+    module = sys.modules["frontgi_pyg.plan"]  # the package's own `plan` is the function
+    monkeypatch.setattr(module, "_DETECTED_SIZES", sizes_here)
+    monkeypatch.setattr(module, "_SMALLEST_LLC", sizes_here[0])
     graph, x = sized(9, 9), torch.empty(9, 4)
     assert schedule_numbers(graph, x, 4, None) == []  # fits any cache: left to the op
     large, x = sized(3_000_000, 6_000_000), torch.empty(1).expand(3_000_000, 4096)
@@ -309,6 +312,16 @@ def test_the_bare_op_checks_its_arguments(message: str, changed: dict[str, Any])
     }  # fmt: skip
     with pytest.raises(ValueError, match=f"^plan: {message}"):
         torch.ops.frontgi.plan_aggregate(**{**arguments, **changed})
+
+
+@pytest.mark.parametrize("sizes_asked", [{"slice_width": 2.5}, {"workers": None}, {"block_columns": True}])
+def test_a_schedule_is_asked_for_in_integers(sizes_asked: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^plan: '\w+' must be an integer \(got (2.5|None|True)\)"):
+        AskedSchedule("mixed", **sizes_asked)
+    with pytest.raises(ValueError, match=r"^plan: 'slice_width' is beyond any machine"):
+        AskedSchedule("mixed", slice_width=1 << 63)
+    with pytest.raises(TypeError, match=r"^plan: 'schedule' must be an AskedSchedule \(got 'mixed'\)"):
+        ops.aggregate(MESSY.graph(), torch.ones(20, 4), schedule="mixed")  # type: ignore[arg-type]
 
 
 def test_a_machine_without_sense_is_refused() -> None:

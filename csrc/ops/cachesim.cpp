@@ -59,7 +59,7 @@ std::tuple<Tensor, double, double> simulate_op(const Tensor& rowptr, const Tenso
                                                const std::vector<int64_t>& llc_bytes,
                                                const std::vector<int64_t>& caches,
                                                const std::vector<int64_t>& options) {
-  const CsrTensors csr = csr_tensors(rowptr, col, columns, true, kOp);
+  const CsrTensors csr = csr_tensors(rowptr, col, columns, false, kOp);
   require_numbers(caches, 8, "caches");
   require_numbers(options, 7, "options");
   cachesim::SimulationArgs args;

@@ -25,7 +25,6 @@ from frontgi_pyg.ops.checks import (
     require_dense,
     require_edge_weight,
     require_graph,
-    require_matrix,
     require_scales_detached,
 )
 from frontgi_pyg.ops.gradients import activation_gradient, column_sum, edge_dot, row_dot
@@ -101,7 +100,6 @@ def aggregate(
         x_self=x_self,
         bias=bias,
     )
-    require_matrix("aggregate", x=x)
     require_activation("aggregate", activation)
     require_scales_detached("aggregate", row_scale=row_scale, col_scale=col_scale)
     require_edge_weight("aggregate", graph, edge_weight)
@@ -125,7 +123,7 @@ def aggregate(
         skip_loops,
         activation == "relu",
         True,
-        schedule_numbers(graph, x, x.size(1), schedule),
+        schedule_numbers(graph, x, x.size(-1) if x.dim() else 0, schedule),
     )
 
 

@@ -249,7 +249,8 @@ def evaluate(
         return found
     # What the output is multiplied by is representable in every dtype: all sides differentiate the same function.
     cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).bfloat16()
-    out.backward(cotangent.to(out.dtype))
+    if out.requires_grad:  # PyG's may not, where nothing is left that does
+        out.backward(cotangent.to(out.dtype))
     found |= {f"x[{i}].grad": t.grad for i, t in enumerate(leaves) if t is not None}
     if leaf_weight is not None and leaf_weight.requires_grad:
         found["edge_weight.grad"] = leaf_weight.grad
