@@ -26,7 +26,7 @@ def bench() -> Iterator[SimpleNamespace]:
     """The benchmark's modules, as they import each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "bench")
-        names = ("sides", "harness", "layers", "tables")
+        names = ("sides", "harness", "layers", "tables", "planner", "cache_model")
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
@@ -196,3 +196,39 @@ def test_demo_with_and_without_memory_figures(demo: ModuleType, peak_bytes: int 
     assert ("100% of PyG's" if peak_bytes else "does not tell") in text
     demo.draw(comparison, tmp_path / "demo.png")
     assert (tmp_path / "demo.png").stat().st_size > 1000
+
+
+def test_the_planners_choices_are_timed_and_its_rates_fitted(tmp_path: Path) -> None:
+    out = tmp_path / "planner.json"
+    cases = ("kronecker:9@32", "uniform:300x20@48", "molecules:400@32")
+    done = command("bench/planner.py", "--cases", *cases, "--samples", "1", "--threads", "1", "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Within 5% of the fastest in " in done.stdout
+    run = json.loads(out.read_text())
+    assert [f"{case['graph']}@{case['width']}" for case in run["cases"]] == list(cases)
+    for case in run["cases"]:
+        assert case["chosen"] in case["schedules"]
+        assert case["chosen_to_fastest"] >= 1
+        assert {"hierarchical", "mixed 16"} <= case["schedules"].keys()
+    fitted = command("bench/fit_rates.py", out)
+    assert fitted.returncode == 0, fitted.stderr
+    assert "row_visits: " in fitted.stdout
+
+
+def test_the_cache_model_makes_its_tables(bench: SimpleNamespace, tmp_path: Path) -> None:
+    out = tmp_path / "model.json"
+    options = ("--graphs", "AX", "--share", "0.02", "--max-accesses", "100000", "--tables-only")
+    done = command("bench/cache_model.py", *options, "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    case = json.loads(out.read_text())["graphs"]["AX"]
+    for name in ("node-parallel", "hierarchical", "mixed, width / domains", "ours"):
+        assert case["tables"][name]["llc_misses"] > 0
+    assert "| AX | 2% |" in done.stdout
+
+
+def test_the_cache_model_finds_the_best_of_all_schedules(bench: SimpleNamespace) -> None:
+    graph = bench.cache_model.Graph.from_edge_index(torch.randint(300, (2, 6000)), 300)
+    found = bench.cache_model.choices(graph, "llc:2x2:256KiB", 50_000)
+    assert found["chosen"] in found["seconds"]
+    assert found["seconds"][found["best"]] == min(found["seconds"].values())
+    assert found["chosen_to_best"] >= 1

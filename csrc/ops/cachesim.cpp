@@ -53,7 +53,7 @@ Tensor counts_tensor(const cachesim::Counts& counts, const Tensor& like) {
 // schedule: [kind, workers, domains, slice_width, block_columns, slots]; llc_bytes: by domain;
 // caches: [bytes, ways, hashed] of L1 and of L2, [ways, hashed] of the last level;
 // options: [remote, stream (negative: as the op would), vector_bytes, warm_passes, domains_simulated, rounds_simulated,
-// max_accesses]. rowptr and col are a checked Graph's. Returns counts, the share simulated and the relative error.
+// max_accesses]. Returns counts, the share simulated and the relative error.
 std::tuple<Tensor, double, double> simulate_op(const Tensor& rowptr, const Tensor& col, int64_t columns, int64_t width,
                                                int64_t element_bytes, const std::vector<int64_t>& schedule,
                                                const std::vector<int64_t>& llc_bytes,
