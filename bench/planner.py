@@ -183,6 +183,7 @@ def main() -> None:
         "machine": described,
         "isa": frontgi_pyg.current_isa(),
         "samples": args.samples,
+        "threads": args.threads,
         "cases": [],
         "split": [],
     }
