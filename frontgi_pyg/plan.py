@@ -83,6 +83,10 @@ class Schedule:
     block_columns: int
     slots: int
 
+    def asked(self) -> AskedSchedule:
+        """Returns what to ask for to get this schedule again."""
+        return AskedSchedule(self.kind, self.workers, self.slice_width, self.block_columns)
+
     def __str__(self) -> str:
         if self.kind != "mixed":
             return self.kind.replace("_", "-")
@@ -189,12 +193,10 @@ class Plan:
         Raises:
             ValueError: If ``schedule`` cannot run, or the graph was written to.
         """
-        s = self.schedule
-        if schedule is None:
-            schedule = AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns)
         graph, sizes = self.graph, _sizes(self.topology)
-        known = list(graph.footprint()), schedule.numbers(), list(counted or ())
-        return Cost(*torch.ops.frontgi.estimate_cost(graph.rowptr, _shape(self), self.threads, sizes, *known).tolist())
+        shape = _shape(graph, self.width, self.element_bytes, self.fused)
+        known = list(graph.footprint()), (schedule or self.schedule.asked()).numbers(), list(counted or ())
+        return Cost(*torch.ops.frontgi.estimate_cost(graph.rowptr, shape, self.threads, sizes, *known).tolist())
 
     def alternatives(self) -> dict[str, AskedSchedule]:
         """Returns the schedules that the choice is explained against, by name; of as many workers as it has."""
@@ -311,7 +313,7 @@ def plan(
         torch.ops.frontgi.tile_rows(width, dtype.itemsize),
         "float64" if dtype == torch.float64 else "float32",
     )
-    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, gathered, dtype.itemsize, int(fused)]
+    shape = _shape(graph, gathered, dtype.itemsize, fused)
     chosen = _choose(graph, shape, workers, _sizes(machine), asked)
     return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, workers, bool(asked))
 
@@ -328,10 +330,9 @@ def _fits(shape: list[int], sizes: list[int]) -> bool:
     return 2 * columns * width * element_bytes <= min(sizes)
 
 
-def _shape(plan: Plan) -> list[int]:
-    graph = plan.graph
-    sizes = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges]
-    return [*sizes, plan.width, plan.element_bytes, int(plan.fused)]
+def _shape(graph: Graph, width: int, element_bytes: int, fused: bool) -> list[int]:
+    """As the planner's ops take it."""
+    return [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, element_bytes, int(fused)]
 
 
 def _sizes(topology: Topology) -> list[int]:
@@ -390,12 +391,11 @@ def schedule_numbers(
     item = x.dtype.itemsize
     if _SMALLEST_LLC == 0 or 2 * x.numel() * item <= _SMALLEST_LLC:
         return []
-    shape = [graph.num_dst_nodes, graph.num_src_nodes, graph.num_edges, width, item, int(fused)]
+    shape = _shape(graph, width, item, fused)
     threads = torch.get_num_threads()
 
     def choose() -> list[int]:
-        s = _choose(graph, shape, threads, _DETECTED_SIZES, [])
-        return [*AskedSchedule(s.kind, s.workers, s.slice_width, s.block_columns).numbers(), _PLANNED]
+        return [*_choose(graph, shape, threads, _DETECTED_SIZES, []).asked().numbers(), _PLANNED]
 
     return graph.once(("schedule", width, item, fused, threads), choose)
 
