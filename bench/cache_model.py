@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import RESULTS
-from planner import CLOSE, candidates, label
+from planner import CLOSE, candidates, chosen_by, label
 from tqdm import tqdm
 
 from frontgi_pyg import AskedSchedule, Graph, Plan, Topology, plan
@@ -97,9 +97,7 @@ def tables_8_and_9(graph: Graph, max_accesses: int) -> dict[str, Any]:
 def choices(graph: Graph, topology: str, max_accesses: int) -> dict[str, Any]:
     """The modelled time of every schedule the planner could have chosen."""
     made = plan(graph, WIDTH, topology=Topology.parse(topology))
-    s = made.schedule
-    kind = "hierarchical" if s.kind == "serial" else s.kind
-    chosen = AskedSchedule(kind, slice_width=s.slice_width, block_columns=s.block_columns)
+    chosen = chosen_by(made)
     seconds = {}
     for asked in (chosen, *candidates(made)):
         blocks = -(-graph.num_src_nodes // asked.block_columns) if asked.block_columns else 1

@@ -56,6 +56,13 @@ def candidates(made: Plan) -> list[AskedSchedule]:
     return found
 
 
+def chosen_by(made: Plan) -> AskedSchedule:
+    """The planner's choice as a candidate: of all threads, by rows where one would do."""
+    s = made.schedule
+    kind = "hierarchical" if s.kind == "serial" else s.kind
+    return AskedSchedule(kind, slice_width=s.slice_width, block_columns=s.block_columns)
+
+
 def label(schedule: AskedSchedule) -> str:
     if schedule.kind != "mixed":
         return schedule.kind
@@ -68,9 +75,7 @@ def measure(spec: str, width: int, samples: int, held_out: bool) -> dict[str, An
     graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
     x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
     made = plan(graph, width)
-    s = made.schedule
-    kind = "hierarchical" if s.kind == "serial" else s.kind
-    chosen = AskedSchedule(kind, slice_width=s.slice_width, block_columns=s.block_columns)
+    chosen = chosen_by(made)
     sides = {label(side): side for side in [*candidates(made), chosen]}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     expected: torch.Tensor | None = None
@@ -116,9 +121,8 @@ def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str
             for domains in DOMAINS:
                 topology = Topology.parse(f"llc:{domains}x1:{max(1, whole // domains)}B")
                 library.use_topology(topology)
-                s = plan(graph, width, topology=topology, workers=threads).schedule
-                kind = "hierarchical" if s.kind == "serial" else s.kind
-                with forced_schedule(kind, slice_width=s.slice_width, block_columns=s.block_columns):
+                s = chosen_by(plan(graph, width, topology=topology, workers=threads))
+                with forced_schedule(s.kind, slice_width=s.slice_width, block_columns=s.block_columns):
                     ops.aggregate(graph, x)
                     start = time.perf_counter()
                     ops.aggregate(graph, x)
