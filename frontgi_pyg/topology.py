@@ -366,13 +366,17 @@ def _smt_siblings(folder: str, cpus: list[int], notes: list[str]) -> tuple[CpuSe
         core = _read_cpus(path + "thread_siblings_list", path + "thread_siblings")
         if cpu not in core:
             core = _read_cpus(path + "core_cpus_list", path + "core_cpus")
-        if cpu not in core:
+        if cpu in core:
+            cores.setdefault(core & usable, []).append(cpu)
+        else:
             silent.append(cpu)
-            core = frozenset([cpu])
-        cores.setdefault(core & usable, []).append(cpu)
+    for cpu in silent:  # it says nothing, so its sibling's word holds
+        named = next((core for core in cores if cpu in core), frozenset([cpu]))
+        cores.setdefault(named, []).append(cpu)
+    silent = [cpu for cpu in silent if frozenset([cpu]) in cores]
     if silent:
         notes.append(f"CPUs {list_of_cpus(silent)}: no SMT siblings are listed, none are assumed")
-    return tuple(sorted(map(tuple, cores.values())))
+    return tuple(sorted(tuple(sorted(core)) for core in cores.values()))
 
 
 # The grammar of FRONTGI_TOPOLOGY #################################################################

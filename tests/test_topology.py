@@ -277,6 +277,14 @@ def test_more_than_a_thousand_cpus(machine: Callable[..., Machine]) -> None:
     assert topology.llc_domains[71].cpus == (*range(568, 576), *range(1144, 1152))
 
 
+def test_a_silent_cpu_is_of_the_core_that_its_sibling_names(machine: Callable[..., Machine]) -> None:
+    m = machine("0-3")
+    m.write("cpu/cpu2/topology/thread_siblings_list", "0,2")
+    topology = m.detect()
+    assert topology.smt_siblings == ((0, 2), (1,), (3,))
+    assert sum("1,3: no SMT siblings" in note for note in topology.notes) == 1
+
+
 def test_maps_where_lists_are_missing(machine: Callable[..., Machine]) -> None:
     m = machine("0,33-35")
     for cpu in (0, 33, 34, 35):
