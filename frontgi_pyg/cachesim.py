@@ -152,8 +152,8 @@ def simulate(
 
     Workers are dealt to domains evenly and pull their slots as the kernels' do, taking turns of some hundred accesses.
     Caches are empty at first. Vectors are taken to have 64 bytes, and the sums to be written out, also where a layer
-    would multiply them at once. It takes a byte for each line that the aggregation touches if ``remote``, and one
-    thread.
+    would multiply them at once. It takes a byte for each line that the aggregation touches if ``remote``, and two
+    threads.
 
     Args:
         plan: What is done; from :func:`~frontgi_pyg.plan`.
@@ -162,9 +162,9 @@ def simulate(
         l2: Each worker's second level.
         llc_ways: Lines in a set of a last-level cache.
         llc_hashed: Whether a hash chooses its sets.
-        max_accesses: Where there would be more, about as many are simulated, of some of the domains and (mixed) some of
-            the rounds, at least two where there are two, and counts are scaled up. By rows on one domain there is
-            nothing to leave out.
+        max_accesses: Where there would be more, about as many are simulated, and counts are scaled up: of some of the
+            domains and (mixed) some of the rounds, at least two where there are two, or (by rows, where two domains or
+            the only one are too much) of some windows of the work. What one worker does alone is not divided.
         remote: Whether another domain's LLC may serve a miss; for up to 255 domains.
         stream: Whether the output is written around the caches; by default where the kernels do it, above 16 MiB.
         warm_passes: How often the aggregation is run before it is counted.

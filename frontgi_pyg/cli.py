@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--max-accesses",
                 type=int,
                 default=500_000_000,
-                help="beyond, domains and rounds are sampled where there are several (default: 500 million)",
+                help="beyond, parts are simulated and counts scaled up (default: 500 million)",
             )
     version = commands.add_parser("version", help="show the version and the instruction set in use")
     version.set_defaults(run=_version)

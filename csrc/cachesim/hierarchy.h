@@ -10,7 +10,7 @@
 // Invariant: what a level is asked is what the level above missed; the directory of who holds a line is exact.
 //
 // Since no level acts on the one above it, a batch of accesses may pass level after level instead of access after
-// access, with the same result.
+// access, and the shared levels may lag behind the private ones, with the same result.
 #pragma once
 
 #include <array>
@@ -49,41 +49,113 @@ struct HierarchyShape {
   int64_t lines = 0;                      // accesses are to lines below
 };
 
-class Hierarchy {
+// A worker's next accesses on their way through the levels, in order.
+struct Batch {
+  size_t worker = 0, domain = 0;
+  int64_t asked[2] = {0, 0};  // L1, L2
+  size_t left = 0;            // accesses that no level missed so far had
+  size_t written = 0;         // lines written in a level that had them
+  int64_t streamed = 0;
+  std::array<Access, kBatchMax> accesses;
+  std::array<Access, 2 * kBatchMax> written_lines;
+};
+
+// The tags of several caches in one piece of memory, in huge pages if it can be.
+class TagSpace {
  public:
-  explicit Hierarchy(const HierarchyShape& shape)
-      : domain_of_worker_(shape.domain_of_worker), counts_(shape.llc.size()), llc_(shape.llc.size()) {
-    lay_out(shape);
+  void reserve(int64_t tags) {
+    next_ = static_cast<Access*>(tags_.reserve(static_cast<size_t>(tags) * sizeof(Access)));
+  }
+  Cache place(const CacheShape& shape) {
+    const Cache placed(shape, next_);
+    next_ += Cache::tags(shape);
+    return placed;
+  }
+
+ private:
+  AlignedBuffer tags_;
+  Access* next_ = nullptr;
+};
+
+// The workers' own levels.
+class PrivateCaches {
+ public:
+  explicit PrivateCaches(const HierarchyShape& shape) {
+    int64_t tags = 0;
+    for (const int64_t domain : shape.domain_of_worker) {
+      if (domain >= 0) tags += Cache::tags(shape.l1) + Cache::tags(shape.l2);
+    }
+    tags_.reserve(tags);
+    for (const int64_t domain : shape.domain_of_worker) {
+      l1_.push_back(domain < 0 ? Cache() : tags_.place(shape.l1));
+      l2_.push_back(domain < 0 ? Cache() : tags_.place(shape.l2));
+    }
+  }
+
+  // Leaves of the batch what a level missed, and appends what was written and hit.
+  void filter_l1(Batch& batch) {
+    batch.written = 0;
+    filter(l1_, kL1, batch, victims_);
+  }
+  void filter_l2(Batch& batch) { filter(l2_, kL2, batch, l2_victims_); }
+
+ private:
+  using Victims = std::array<Access, kBatchMax>;
+
+  static void filter(std::vector<Cache>& caches, Level level, Batch& batch, Victims& victims) {
+    Access* const written_before = batch.written_lines.data();
+    Access* written = written_before + batch.written;
+    batch.asked[level] = static_cast<int64_t>(batch.left);
+    batch.left = caches[batch.worker].access(batch.accesses.data(), batch.left, victims.data(), written);
+    batch.written = static_cast<size_t>(written - written_before);
+  }
+
+  TagSpace tags_;
+  std::vector<Cache> l1_, l2_;
+  Victims victims_, l2_victims_;
+};
+
+// The last-level caches, and the counts of all levels.
+class SharedCaches {
+ public:
+  explicit SharedCaches(const HierarchyShape& shape)
+      : present_{shape.l1.bytes > 0, shape.l2.bytes > 0}, counts_(shape.llc.size()), llc_(shape.llc.size()) {
+    std::vector<bool> used(shape.llc.size());
+    for (const int64_t domain : shape.domain_of_worker) {
+      if (domain >= 0) used[static_cast<size_t>(domain)] = true;
+    }
+    int64_t tags = 0;
+    for (size_t d = 0; d < used.size(); ++d) tags += used[d] ? Cache::tags(shape.llc[d]) : 0;
+    tags_.reserve(tags);
+    for (size_t d = 0; d < used.size(); ++d) {
+      if (used[d]) llc_[d] = tags_.place(shape.llc[d]);
+    }
     if (!shape.remote) return;
     const auto lines = static_cast<size_t>(shape.lines);
     std::memset(holders_.reserve(lines), 0, lines);
   }
 
-  // A worker's next accesses, `count` of them; overwrites them. REQUIRES: count <= kBatchMax.
-  void access(int64_t worker, Access* accesses, size_t count) {
-    const auto w = static_cast<size_t>(worker), d = static_cast<size_t>(domain_of_worker_[w]);
-    DomainCounts& counts = counts_[d];
+  // What the private levels left of a batch, and what they wrote.
+  void access(Batch& batch) {
+    Cache& llc = llc_[batch.domain];
+    DomainCounts& counts = counts_[batch.domain];
+    count(counts.levels[kL1], batch.asked[kL1], batch.asked[kL2], present_[kL1]);
+    count(counts.levels[kL2], batch.asked[kL2], static_cast<int64_t>(batch.left), present_[kL2]);
     Access* written = written_.data();
-    size_t left = ask(l1_[w], counts.levels[kL1], accesses, count, written);
-    left = ask(l2_[w], counts.levels[kL2], accesses, left, written);
-    const Access* const written_above = written;
-    left = ask(llc_[d], counts.levels[kLlc], accesses, left, written);
-    const int64_t remote = holders_.get() ? take(accesses, left) : 0;
+    const size_t missed = llc.access(batch.accesses.data(), batch.left, victims_.data(), written);
+    count(counts.levels[kLlc], static_cast<int64_t>(batch.left), static_cast<int64_t>(missed), llc.present());
+    const int64_t remote = holders_.get() ? take(batch.accesses.data(), missed) : 0;
+    const int64_t read = static_cast<int64_t>(missed) - remote;
     counts.levels[kRemote].hits += remote;
-    counts.levels[kRemote].misses += static_cast<int64_t>(left) - remote;
+    counts.levels[kRemote].misses += read;
     counts.levels[kRemote].filled += remote;
-    counts.lines_read() += static_cast<int64_t>(left) - remote;
-    for (size_t i = 0; i < left; ++i) counts.lines_written_back() += victims_[i] >> 31;
-    for (const Access* line = written_.data(); line < written_above; ++line) {
-      counts.lines_written_back() += !llc_[d].mark_written(*line);
+    counts.lines_read() += read;
+    for (size_t i = 0; i < missed; ++i) counts.lines_written_back() += victims_[i] >> 31;
+    for (size_t i = 0; i < batch.written; ++i) {
+      counts.lines_written_back() += !llc.mark_written(batch.written_lines[i]);
     }
-  }
-
-  // Whole lines that a worker writes around the caches.
-  void stream(int64_t worker, int64_t lines) {
-    DomainCounts& counts = counts_[static_cast<size_t>(domain_of_worker_[static_cast<size_t>(worker)])];
-    counts.levels[kLlc].misses += lines;
-    counts.lines_streamed() += lines;
+    counts.levels[kLlc].misses += batch.streamed;
+    counts.lines_streamed() += batch.streamed;
   }
 
   const std::vector<DomainCounts>& counts() const { return counts_; }
@@ -91,12 +163,10 @@ class Hierarchy {
   void forget_counts() { counts_.assign(counts_.size(), {}); }
 
  private:
-  size_t ask(Cache& cache, LevelCounts& counts, Access* accesses, size_t count, Access*& written) {
-    const size_t misses = cache.access(accesses, count, victims_.data(), written);
-    counts.hits += static_cast<int64_t>(count - misses);
-    counts.misses += static_cast<int64_t>(misses);
-    if (cache.present()) counts.filled += static_cast<int64_t>(misses);
-    return misses;
+  static void count(LevelCounts& counts, int64_t asked, int64_t missed, bool present) {
+    counts.hits += asked - missed;
+    counts.misses += missed;
+    if (present) counts.filled += missed;
   }
 
   // Enters in the directory what a domain took in and drove out. Returns how many lines another domain held: since the
@@ -120,38 +190,13 @@ class Hierarchy {
     return remote;
   }
 
-  // All tags in one piece of memory, in huge pages if it can be, a domain's together.
-  void lay_out(const HierarchyShape& shape) {
-    const int64_t l1_tags = Cache::tags(shape.l1), l2_tags = Cache::tags(shape.l2);
-    int64_t tags = 0;
-    std::vector<bool> used(shape.llc.size());
-    for (const int64_t domain : domain_of_worker_) {
-      if (domain < 0) continue;
-      tags += l1_tags + l2_tags;
-      used[static_cast<size_t>(domain)] = true;
-    }
-    for (size_t d = 0; d < used.size(); ++d) tags += used[d] ? Cache::tags(shape.llc[d]) : 0;
-    Access* next = static_cast<Access*>(tags_.reserve(static_cast<size_t>(tags) * sizeof(Access)));
-    const auto place = [&](const CacheShape& of) {
-      const Cache placed(of, next);
-      next += Cache::tags(of);
-      return placed;
-    };
-    for (const int64_t domain : domain_of_worker_) {
-      const auto d = static_cast<size_t>(domain);
-      if (domain >= 0 && used[d]) llc_[d] = place(shape.llc[d]), used[d] = false;
-      l1_.push_back(domain < 0 ? Cache() : place(shape.l1));
-      l2_.push_back(domain < 0 ? Cache() : place(shape.l2));
-    }
-  }
-
-  std::vector<int64_t> domain_of_worker_;
+  bool present_[2];
   std::vector<DomainCounts> counts_;
-  std::vector<Cache> l1_, l2_, llc_;
-  AlignedBuffer tags_;
+  TagSpace tags_;
+  std::vector<Cache> llc_;
   AlignedBuffer holders_;  // the directory: by line, how many domains hold it; none if not remote
   std::array<Access, kBatchMax> victims_;
-  std::array<Access, 3 * kBatchMax> written_;
+  std::array<Access, kBatchMax> written_;
 };
 
 }  // namespace frontgi::cachesim

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Which part of an aggregation is simulated, and what the part says of the whole.
 //
-// A unit is one domain's share of one round. Units form two strata, the first round and the others: the first finds
-// cold caches, the others are alike. Invariant: work is an estimate of accesses that is proportional within a stratum.
+// A unit is one domain's share of one round; where rows are not cut into slices, and even few domains are too much, a
+// round is a window of consecutive slots. Units form two strata, the first round and the others: the first finds cold
+// caches, the others are alike. Invariant: work is an estimate of accesses that is proportional within a stratum.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,6 @@ class Sampling {
     domain_in_.assign(static_cast<size_t>(domains), true);
     regions_a_round_ = a_.walk->packed() ? 2 * a_.walk->blocks() : 1;
     rounds_ = a_.walk->regions() / regions_a_round_;
-    round_in_.assign(static_cast<size_t>(rounds_), true);
     const int64_t last = machine.home_domain(workers_ - 1, workers_);
     shared_ = !a_.walk->packed() && a_.schedule.domains == 1 && last > 0;
     const int64_t domain_units = a_.walk->packed() || !shared_ ? a_.schedule.domains : domains;
@@ -41,6 +41,18 @@ class Sampling {
 
   int64_t rounds() const { return rounds_; }
   int64_t regions_a_round() const { return regions_a_round_; }
+  int64_t first_region(int64_t round) const { return a_.walk->packed() ? round * regions_a_round_ : 0; }
+
+  // What a round does of a region: all, or of rows the round's window.
+  std::vector<WorkQueues::Range> queues(int64_t region, int64_t round) const {
+    std::vector<WorkQueues::Range> ranges = a_.walk->queues(region);
+    if (a_.walk->packed()) return ranges;
+    for (WorkQueues::Range& range : ranges) {
+      const int64_t count = range.end - range.begin;
+      range = {range.begin + count * round / rounds_, range.begin + count * (round + 1) / rounds_};
+    }
+    return ranges;
+  }
   bool round_in(int64_t round) const { return round_in_[static_cast<size_t>(round)]; }
   bool all_domains() const { return all_domains_; }
   // One queue for all domains, of which only some are simulated: slots are dealt, not pulled.
@@ -75,9 +87,8 @@ class Sampling {
     const double sources = a_.walk->packed() ? static_cast<double>(shape.columns) : 0;
     double lines = 0, walks = 0;
     for (int64_t round = 0; round < rounds_; ++round) {
-      const auto queues =
-          a_.walk->packed() ? static_cast<int64_t>(a_.walk->queues(round * regions_a_round_).size()) : 1;
-      for (int64_t q = 0; q < queues; ++q) {
+      const auto slices = a_.walk->packed() ? static_cast<int64_t>(queues(first_region(round), round).size()) : 1;
+      for (int64_t q = 0; q < slices; ++q) {
         lines += slice_lines(round, q);
         walks += std::ceil(slice_lines(round, q) / 16);
       }
@@ -88,15 +99,21 @@ class Sampling {
 
   void choose(int64_t domains) {
     int64_t rounds = a_.args.rounds_simulated, some_domains = a_.args.domains_simulated;
-    if (rounds == 0 && some_domains == 0 && a_.args.max_accesses > 0) {
-      const double fits = static_cast<double>(a_.args.max_accesses) / std::max(1.0, accesses());
-      if (fits < 1) {
-        rounds = std::max<int64_t>(2, static_cast<int64_t>(fits * static_cast<double>(rounds_)));
-        const double left = fits * static_cast<double>(rounds_) / static_cast<double>(std::min(rounds, rounds_));
+    const double fits = static_cast<double>(a_.args.max_accesses) / std::max(1.0, accesses());
+    if (rounds == 0 && some_domains == 0 && a_.args.max_accesses > 0 && fits < 1) {
+      const auto some = [](double share, int64_t of, int64_t at_least) {
+        return std::min(of, std::max(at_least, static_cast<int64_t>(share * static_cast<double>(of))));
+      };
+      if (a_.walk->packed()) {
+        rounds = some(fits, rounds_, 2);
         some_domains =
-            std::max<int64_t>(rounds_ > 1 ? 1 : 2, static_cast<int64_t>(left * static_cast<double>(domains)));
+            some(fits * static_cast<double>(rounds_) / static_cast<double>(rounds), domains, rounds_ > 1 ? 1 : 2);
+      } else {
+        some_domains = some(fits, domains, 2);
+        rounds = cut_into_windows(fits * static_cast<double>(domains) / static_cast<double>(some_domains));
       }
     }
+    round_in_.assign(static_cast<size_t>(rounds_), true);
     if (rounds > 0 && rounds < rounds_) {
       round_in_.assign(static_cast<size_t>(rounds_), false);
       round_in_[0] = true;
@@ -110,11 +127,22 @@ class Sampling {
     }
   }
 
+  // Of this share of the slots, as many windows as are simulated, two at least. A window is a slot for each worker if
+  // four of them can be had.
+  int64_t cut_into_windows(double share) {
+    if (share >= 1) return 0;
+    const auto queues = static_cast<double>(a_.schedule.domains);
+    const double slots = std::max(1.0, static_cast<double>(a_.schedule.slots) / queues);
+    const double window = std::clamp(share * slots / 4, 1.0, std::max(1.0, static_cast<double>(workers_) / queues));
+    rounds_ = static_cast<int64_t>(slots / window);
+    return std::max<int64_t>(2, static_cast<int64_t>(share * slots / window));
+  }
+
   void measure() {
     for (int64_t round = 0; round < rounds_; ++round) {
-      const std::vector<WorkQueues::Range> queues = a_.walk->queues(round * regions_a_round_);
-      for (int64_t q = 0; q < static_cast<int64_t>(queues.size()); ++q) {
-        const WorkQueues::Range range = queues[static_cast<size_t>(q)];
+      const std::vector<WorkQueues::Range> ranges = queues(first_region(round), round);
+      for (int64_t q = 0; q < static_cast<int64_t>(ranges.size()); ++q) {
+        const WorkQueues::Range range = ranges[static_cast<size_t>(q)];
         if (a_.walk->packed()) {
           add(round, slice_lines(round, q), all_domains_ || domain_in_[static_cast<size_t>(q)]);
           continue;

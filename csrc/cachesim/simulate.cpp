@@ -2,10 +2,12 @@
 #include "simulate.h"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
 #include "accesses.h"
+#include "pipeline.h"
 #include "sampling.h"
 
 namespace frontgi::cachesim {
@@ -39,14 +41,81 @@ void check(const SimulationArgs& args) {
           "numbers of passes, domains, rounds and accesses must not be negative");
 }
 
+Machine stated(const std::vector<int64_t>& llc_bytes) {
+  Machine machine;
+  machine.llc_bytes = llc_bytes;
+  machine.stated = true;
+  return machine;
+}
+
+// What is handed from the workers' side of the caches to the shared one.
+struct Step {
+  enum Kind { kBatch, kMoment, kRoundBegins, kRoundEnds } kind = kBatch;
+  int64_t round = 0;
+  Batch batch;
+};
+
+// The shared levels, and what is counted.
+class SharedSide {
+ public:
+  SharedSide(const HierarchyShape& shape, const Sampling& sampling)
+      : caches_(shape), sampling_(sampling), totals_(shape.llc.size()) {}
+
+  void handle(Step& step) {
+    if (step.kind == Step::kBatch) return caches_.access(step.batch);
+    if (step.kind == Step::kRoundBegins) return caches_.forget_counts();
+    step.kind == Step::kMoment ? note_moment(step.round) : add_round(step.round);
+  }
+
+  Counts counts() const { return {totals_, sampling_.sampled(), spread_.relative_error(sampling_)}; }
+
+ private:
+  static double misses(const DomainCounts& counts) { return static_cast<double>(counts.levels[kLlc].misses); }
+
+  void add_round(int64_t round) {
+    const std::vector<DomainCounts>& counts = caches_.counts();
+    for (size_t d = 0; d < counts.size(); ++d) {
+      spread_.add(Sampling::stratum(round), static_cast<double>(counts[d].accesses()), misses(counts[d]));
+      add_scaled(totals_[d], counts[d], sampling_.scale(round));
+    }
+  }
+
+  static void add_scaled(DomainCounts& to, const DomainCounts& counts, double scale) {
+    const auto scaled = [&](int64_t count) { return std::llround(static_cast<double>(count) * scale); };
+    for (size_t level = 0; level < kLevels; ++level) {
+      to.levels[level].hits += scaled(counts.levels[level].hits);
+      to.levels[level].misses += scaled(counts.levels[level].misses);
+      to.levels[level].filled += scaled(counts.levels[level].filled);
+    }
+  }
+
+  void note_moment(int64_t round) {
+    double asked = 0, missed = 0;
+    for (const DomainCounts& counts : caches_.counts()) {
+      asked += static_cast<double>(counts.accesses());
+      missed += misses(counts);
+    }
+    spread_.add_moment(Sampling::stratum(round), asked, missed);
+  }
+
+  SharedCaches caches_;
+  const Sampling& sampling_;
+  std::vector<DomainCounts> totals_;
+  Spread spread_;
+};
+
 class Simulation {
  public:
   explicit Simulation(const SimulationArgs& args)
       : aggregation_(args),
         machine_(stated(args.llc_bytes)),
         sampling_(aggregation_, machine_),
-        hierarchy_(shape(args)),
-        totals_(args.llc_bytes.size()) {
+        private_(shape(args)),
+        shared_(shape(args), sampling_),
+        steps_([this](Step& step) {
+          if (step.kind == Step::kBatch && l2_is_asked_late()) private_.filter_l2(step.batch);
+          shared_.handle(step);
+        }) {
     for (int64_t w = 0; w < workers(); ++w) accesses_.emplace_back(aggregation_);
   }
 
@@ -57,7 +126,8 @@ class Simulation {
         if (sampling_.round_in(round)) run_round(round);
       }
     }
-    return {totals_, sampling_.sampled(), spread_.relative_error(sampling_)};
+    steps_.finish();
+    return shared_.counts();
   }
 
  private:
@@ -67,14 +137,11 @@ class Simulation {
   // the host's cache, and have to be fetched for each.
   static constexpr int64_t kTurnsOfDomain = 8;
 
-  static Machine stated(const std::vector<int64_t>& llc_bytes) {
-    Machine machine;
-    machine.llc_bytes = llc_bytes;
-    machine.stated = true;
-    return machine;
-  }
-
   int64_t workers() const { return aggregation_.schedule.workers; }
+
+  // L2 is asked by the side that has less to do: what is gathered from slices is often there, whole rows seldom are,
+  // and most of their lines keep the shared side busy.
+  bool l2_is_asked_late() const { return aggregation_.walk->packed(); }
 
   HierarchyShape shape(const SimulationArgs& args) const {
     HierarchyShape shape{args.l1, args.l2, {}, {}, false, aggregation_.lines};
@@ -93,7 +160,7 @@ class Simulation {
   }
 
   int64_t queues(int64_t round) const {
-    return static_cast<int64_t>(aggregation_.walk->queues(round * sampling_.regions_a_round()).size());
+    return static_cast<int64_t>(sampling_.queues(sampling_.first_region(round), round).size());
   }
 
   // In the last round of a mixed schedule there may be fewer queues, each with more workers.
@@ -102,31 +169,22 @@ class Simulation {
   }
 
   void run_round(int64_t round) {
-    hierarchy_.forget_counts();
-    const int64_t first = round * sampling_.regions_a_round();
+    pass(Step::kRoundBegins, round);
+    const int64_t first = sampling_.first_region(round);
     if (round == 0 && aggregation_.blocks) run_splitting();
     for (int64_t region = first; region < first + sampling_.regions_a_round(); ++region) run_region(region, round);
-    if (!counts_) return;
-    const std::vector<DomainCounts>& counts = hierarchy_.counts();
-    for (size_t d = 0; d < counts.size(); ++d) {
-      spread_.add(Sampling::stratum(round), static_cast<double>(counts[d].accesses()), misses(counts[d]));
-      add_scaled(totals_[d], counts[d], sampling_.scale(round));
-    }
+    if (counts_) pass(Step::kRoundEnds, round);
   }
 
-  static double misses(const DomainCounts& counts) { return static_cast<double>(counts.levels[kLlc].misses); }
-
-  static void add_scaled(DomainCounts& to, const DomainCounts& counts, double scale) {
-    const auto scaled = [&](int64_t count) { return std::llround(static_cast<double>(count) * scale); };
-    for (size_t level = 0; level < kLevels; ++level) {
-      to.levels[level].hits += scaled(counts.levels[level].hits);
-      to.levels[level].misses += scaled(counts.levels[level].misses);
-      to.levels[level].filled += scaled(counts.levels[level].filled);
-    }
+  void pass(Step::Kind kind, int64_t round) {
+    Step& step = steps_.next();
+    step.kind = kind;
+    step.round = round;
+    steps_.pass();
   }
 
   void run_region(int64_t region, int64_t round) {
-    const std::vector<WorkQueues::Range> ranges = aggregation_.walk->queues(region);
+    const std::vector<WorkQueues::Range> ranges = sampling_.queues(region, round);
     WorkQueues queues(ranges);
     take_turns(begin_region(region, queues, ranges), round);
   }
@@ -152,19 +210,25 @@ class Simulation {
         }
       }
       std::erase_if(domains, [](const Turns& busy) { return busy.empty(); });
-      if (counts_) note_moment(round);
+      if (counts_ && sampling_.sampled() < 1) pass(Step::kMoment, round);
     }
   }
 
   // False if there was nothing left to do.
   bool take_turn(int64_t worker, bool& took_slot) {
     WorkerAccesses& accesses = accesses_[static_cast<size_t>(worker)];
-    int64_t streamed;
-    const size_t count = accesses.fill(batch_.data(), streamed);
+    Step& step = steps_.next();
+    Batch& batch = step.batch;
+    step.kind = Step::kBatch;
+    batch.worker = static_cast<size_t>(worker);
+    batch.domain = static_cast<size_t>(machine_.home_domain(worker, workers()));
+    batch.left = accesses.fill(batch.accesses.data(), batch.streamed);
     took_slot |= accesses.took_slot();
-    hierarchy_.stream(worker, streamed);
-    hierarchy_.access(worker, batch_.data(), count);
-    return count > 0 || streamed > 0;
+    if (batch.left == 0 && batch.streamed == 0) return false;
+    private_.filter_l1(batch);
+    if (!l2_is_asked_late()) private_.filter_l2(batch);
+    steps_.pass();
+    return true;
   }
 
   // The workers that take part, by domain.
@@ -177,7 +241,8 @@ class Simulation {
       const int64_t domain = machine_.home_domain(worker, workers());
       const int64_t home = machine_.home_queue(worker, workers(), count);
       if (sampling_.deals()) {
-        accesses.begin_dealt(region, ranges[0].begin + worker, workers(), ranges[0].end);
+        const int64_t past = (ranges[0].begin - worker + workers() - 1) / workers();
+        accesses.begin_dealt(region, worker + past * workers(), workers(), ranges[0].end);
       } else if (sampling_.all_domains()) {
         accesses.begin(region, queues, {home, 0});
       } else {
@@ -189,24 +254,13 @@ class Simulation {
     return busy;
   }
 
-  void note_moment(int64_t round) {
-    if (sampling_.sampled() == 1) return;
-    double asked = 0, missed = 0;
-    for (const DomainCounts& counts : hierarchy_.counts()) {
-      asked += static_cast<double>(counts.accesses());
-      missed += misses(counts);
-    }
-    spread_.add_moment(Sampling::stratum(round), asked, missed);
-  }
-
   Aggregation aggregation_;
   Machine machine_;
   Sampling sampling_;
-  Hierarchy hierarchy_;
+  PrivateCaches private_;
+  SharedSide shared_;
   std::vector<WorkerAccesses> accesses_;
-  std::vector<DomainCounts> totals_;
-  Spread spread_;
-  std::array<Access, kBatchMax> batch_;
+  Pipeline<Step, std::function<void(Step&)>> steps_;
   bool counts_ = true;
 };
 

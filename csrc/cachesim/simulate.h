@@ -3,12 +3,15 @@
 //
 //   walk (run/walk.h) → accesses.h: a worker's tasks as accesses to lines → hierarchy.h: its caches → counts
 //
-// Regions follow one another. Inside a region workers take turns, a quantum of accesses each, and pull their slots from
-// the queues as the schedule's own loop does, so that whoever falls behind takes fewer. Nothing is random.
+// The workers' side, up to L1 or L2, and the shared one run on a thread each (pipeline.h), in order, so that the counts
+// are those of one thread. Regions follow one another. Inside a region workers take turns, a quantum of accesses each,
+// and pull their slots from the queues as the schedule's own loop does, so that whoever falls behind takes fewer.
+// Nothing is random.
 //
 // Large aggregations are sampled: some domains (of a shared queue: every so many slots), of a mixed schedule some of
-// its rounds, of which the first counts for itself because its caches are cold. Counts are scaled up by the work left
-// out. Under sampling no domain helps another, and a remote hit in a domain left out counts as memory's.
+// its rounds, else some windows of its slots, of which the first counts for itself because its caches are cold. Counts
+// are scaled up by the work left out. Under sampling no domain helps another, and a remote hit in a domain left out
+// counts as memory's.
 //
 // Source: FrontGI (arXiv 2610.34911), section 4, counts last-level misses by hardware counters; the sampling is
 // cluster sampling with a ratio estimator (Cochran, Sampling Techniques, 1977, section 6).

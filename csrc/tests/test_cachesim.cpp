@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The cache model: sequences and small aggregations counted on paper, what must hold of all counts, and what sampling
-// says of the whole.
+// The cache model: sequences and small aggregations counted on paper, and what must hold of all counts.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <stdexcept>
 
-#include "../cachesim/simulate.h"
-#include "graphs.h"
+#include "simulations.h"
 
 namespace frontgi::test {
 namespace {
-
-using namespace frontgi::cachesim;
 
 // ---- one cache -----------------------------------------------------------------------------------------------------
 
@@ -127,44 +122,10 @@ TEST_CASE("cache: hashed, lines at any stride spread over the sets") {
 
 // ---- aggregations counted on paper ---------------------------------------------------------------------------------
 
-SimulationArgs args_of(const Graph& graph, int64_t width, const Schedule& schedule, std::vector<int64_t> llc_bytes) {
-  SimulationArgs args;
-  args.rowptr = graph.rowptr.data();
-  args.col = graph.narrow_col.data();
-  args.shape = {graph.rows, graph.columns, graph.edges(), width, 4};
-  args.schedule = schedule;
-  args.llc_bytes = std::move(llc_bytes);
-  return args;
-}
-
-Schedule schedule_of(ScheduleKind kind, int64_t workers, int64_t domains, int64_t slots, int64_t slice_width = 0,
-                     int64_t block_columns = 0) {
-  Schedule schedule;
-  schedule.kind = kind;
-  schedule.workers = workers;
-  schedule.domains = domains;
-  schedule.slots = slots;
-  schedule.slice_width = slice_width;
-  schedule.block_columns = block_columns;
-  return schedule;
-}
-
 using Row = std::array<int64_t, 3>;
 Row row_of(const DomainCounts& counts, Level level) {
   const LevelCounts& of = counts.levels[level];
   return {of.hits, of.misses, of.filled};
-}
-
-DomainCounts sum(const Counts& counts) {
-  DomainCounts all;
-  for (const DomainCounts& domain : counts.domains) {
-    for (size_t level = 0; level < kLevels; ++level) {
-      all.levels[level].hits += domain.levels[level].hits;
-      all.levels[level].misses += domain.levels[level].misses;
-      all.levels[level].filled += domain.levels[level].filled;
-    }
-  }
-  return all;
 }
 
 TEST_CASE("simulate: two rows, every level on paper") {
@@ -317,22 +278,6 @@ TEST_CASE("simulate: half types wait in scratch of float32") {
 
 // ---- what must hold ------------------------------------------------------------------------------------------------
 
-struct NamedSchedule {
-  std::string name;
-  Schedule schedule;
-};
-
-// Four domains of two workers.
-std::vector<NamedSchedule> schedules(int64_t rows, int64_t columns) {
-  return {{"serial", Schedule{}},
-          {"hierarchical", schedule_of(ScheduleKind::hierarchical, 8, 4, 128)},
-          {"node-parallel", schedule_of(ScheduleKind::node_parallel, 8, 1, std::max<int64_t>(1, rows / 8))},
-          {"slices", schedule_of(ScheduleKind::mixed, 8, 4, 32, 16)},
-          {"uneven slices", schedule_of(ScheduleKind::mixed, 8, 4, 32, 24)},
-          {"blocks", schedule_of(ScheduleKind::mixed, 8, 4, 32, 32, std::max<int64_t>(1, columns / 3))},
-          {"more workers than rows", schedule_of(ScheduleKind::hierarchical, 64, 4, rows)}};
-}
-
 void check_levels(const Counts& counts) {
   for (const DomainCounts& domain : counts.domains) {
     const auto& levels = domain.levels;
@@ -434,81 +379,6 @@ TEST_CASE("simulate: what cannot be is refused") {
         a.schedule = schedule_of(ScheduleKind::hierarchical, 256, 256, 256);
       },
       "simulate: remote hits are told apart for up to 255 domains (got 256)");
-}
-
-// ---- sampling ------------------------------------------------------------------------------------------------------
-
-double llc_misses(const Counts& counts) { return static_cast<double>(sum(counts).levels[kLlc].misses); }
-
-SimulationArgs scaled_down(const Graph& graph, int64_t width, const Schedule& schedule, int64_t domains,
-                           int64_t llc_bytes) {
-  SimulationArgs args = args_of(graph, width, schedule, std::vector<int64_t>(static_cast<size_t>(domains), llc_bytes));
-  args.l1 = {2 << 10, 8, false};
-  args.l2 = {16 << 10, 8, false};
-  return args;
-}
-
-TEST_CASE("simulate: a sample agrees with the whole within its error") {
-  Random random(6);
-  const Graph graph = power_law_graph("power law", 4000, 6000, false, random);
-  for (const NamedSchedule& named :
-       std::vector<NamedSchedule>{{"hierarchical", schedule_of(ScheduleKind::hierarchical, 16, 8, 256)},
-                                  {"node-parallel", schedule_of(ScheduleKind::node_parallel, 16, 1, 1000)},
-                                  {"slices", schedule_of(ScheduleKind::mixed, 16, 8, 32, 16)}}) {
-    SimulationArgs args = scaled_down(graph, 16 * 8 * 8, named.schedule, 8, 256 << 10);
-    const Counts whole = simulate(args);
-    CHECK(whole.error == 0);
-    for (const int64_t domains : {0, 2, 4}) {
-      for (const int64_t rounds : {0, 3}) {
-        if (domains == 0 && (rounds == 0 || named.schedule.kind != ScheduleKind::mixed)) continue;
-        args.domains_simulated = domains;
-        args.rounds_simulated = rounds;
-        const Counts sample = simulate(args);
-        CAPTURE(named.name);
-        CAPTURE(domains);
-        CAPTURE(rounds);
-        CAPTURE(sample.error);
-        CHECK(sample.sampled < 0.7);
-        CHECK(sample.error > 0);
-        CHECK(sample.error < 0.1);
-        const double off = llc_misses(sample) / llc_misses(whole) - 1;
-        CAPTURE(off);
-        CHECK(std::fabs(off) < 3 * sample.error);
-      }
-    }
-  }
-}
-
-TEST_CASE("simulate: one unit alone tells its error from its course") {
-  Random random(7);
-  const Graph graph = random_graph("uniform", 4000, 4000, 100'000, random);
-  SimulationArgs args = scaled_down(graph, 64, schedule_of(ScheduleKind::hierarchical, 8, 4, 128), 4, 256 << 10);
-  args.domains_simulated = 1;
-  const Counts sample = simulate(args);
-  CHECK(sample.sampled == doctest::Approx(0.25).epsilon(0.01));
-  CHECK(sample.error > 0);
-  CHECK(sample.error < 0.05);
-  CHECK(sample.domains[1].accesses() == 0);
-}
-
-TEST_CASE("simulate: as much is simulated as is asked for") {
-  Random random(8);
-  const Graph graph = random_graph("uniform", 4000, 4000, 100'000, random);
-  for (const NamedSchedule& named : schedules(4000, 4000)) {
-    SimulationArgs args = scaled_down(graph, 16 * 4 * 8, named.schedule, 4, 256 << 10);
-    const double whole = static_cast<double>(sum(simulate(args)).accesses());
-    args.max_accesses = static_cast<int64_t>(0.6 * whole);
-    const Counts sample = simulate(args);
-    CAPTURE(named.name);
-    if (named.schedule.workers == 1) {
-      CHECK(sample.sampled == 1);  // it is all one
-    } else {
-      const double simulated = sample.sampled * whole / static_cast<double>(args.max_accesses);
-      CHECK(simulated > 0.7);
-      CHECK(simulated < 1.3);
-    }
-    CHECK(static_cast<double>(sum(sample).accesses()) == doctest::Approx(whole).epsilon(0.02));
-  }
 }
 
 // ---- what it is for ------------------------------------------------------------------------------------------------
