@@ -312,7 +312,7 @@ def machine(threads: int) -> dict[str, Any]:
     chosen = re.search(r"\[(\w+)\]", _text("/sys/kernel/mm/transparent_hugepage/enabled"))
     memory = re.search(r"^MemTotal:\s*(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
     return {
-        "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
+        "cpu": (model[1].strip() if model else platform.processor() or platform.machine()) + generation(cpuinfo),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "isa": [flag for flag in ("avx2", "fma", "avx512f", "avx512_bf16", "asimd", "sve") if flag in flags],
         "caches": caches(),
@@ -323,6 +323,12 @@ def machine(threads: int) -> dict[str, Any]:
         "load_average": load_average,
         "peak_gflops": None if peak is None else peak / 1e9,
     }
+
+
+def generation(cpuinfo: str) -> str:
+    """Returns what tells processors of one name apart: virtual machines often say no more than "AMD EPYC"."""
+    found = [re.search(rf"^{key}\s*:\s*(\d+)$", cpuinfo, re.MULTILINE) for key in ("cpu family", "model")]
+    return "".join(f" {name} {match[1]}" for name, match in zip(("family", "model"), found, strict=True) if match)
 
 
 def caches() -> dict[str, str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from frontgi_pyg.plan import KINDS, Plan
+from frontgi_pyg.plan import Plan
 from frontgi_pyg.topology import Topology
 
 _LINE_BYTES = 64
@@ -188,21 +188,13 @@ def simulate(
     plan.graph.require_unwritten()
     topology = plan.topology if topology is None else topology
     _check(topology, l1, l2, llc_ways, max_accesses, warm_passes)
-    schedule = plan.schedule
     counts, sampled, error = torch.ops.frontgi.simulate(
         plan.graph.rowptr,
         plan.graph.col,
         plan.graph.num_src_nodes,
         plan.width,
         plan.element_bytes,
-        [
-            KINDS.index(schedule.kind),
-            schedule.workers,
-            schedule.domains,
-            schedule.slice_width,
-            schedule.block_columns,
-            schedule.slots,
-        ],
+        plan.schedule.numbers(),
         [domain.size_bytes for domain in topology.llc_domains],
         [l1.size_bytes, l1.ways, l1.hashed, l2.size_bytes, l2.ways, l2.hashed, llc_ways, llc_hashed],
         [remote, -1 if stream is None else int(stream), _VECTOR_BYTES, warm_passes, 0, 0, max_accesses],

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Literal
 
 import torch
@@ -82,6 +82,17 @@ class Schedule:
     slice_width: int
     block_columns: int
     slots: int
+
+    @classmethod
+    def from_numbers(cls, numbers: list[int]) -> Schedule:
+        """Returns a schedule of the planner's op."""
+        kind, *sizes = numbers
+        return cls(KINDS[kind], *sizes)
+
+    def numbers(self) -> list[int]:
+        """Returns the inverse of :meth:`from_numbers`."""
+        kind, *sizes = astuple(self)
+        return [KINDS.index(kind), *sizes]
 
     def asked(self) -> AskedSchedule:
         """Returns what to ask for to get this schedule again."""
@@ -321,8 +332,8 @@ def plan(
 def _choose(graph: Graph, shape: list[int], workers: int, sizes: list[int], asked: list[int]) -> Schedule:
     # Features that fit are never sliced, and caches of unknown size go by a rule: edges need not be looked at.
     footprint = [] if asked or not min(sizes) or _fits(shape, sizes) else list(graph.footprint())
-    kind, *numbers = torch.ops.frontgi.plan_aggregate(graph.rowptr, shape, workers, sizes, footprint, asked).tolist()
-    return Schedule(KINDS[kind], *numbers)
+    numbers = torch.ops.frontgi.plan_aggregate(graph.rowptr, shape, workers, sizes, footprint, asked)
+    return Schedule.from_numbers(numbers.tolist())
 
 
 def _fits(shape: list[int], sizes: list[int]) -> bool:

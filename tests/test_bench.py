@@ -26,7 +26,7 @@ def bench() -> Iterator[SimpleNamespace]:
     """The benchmark's modules, as they import each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "bench")
-        names = ("sides", "harness", "layers", "tables", "planner", "cache_model")
+        names = ("sides", "harness", "layers", "tables", "planner", "cache_model", "simulator", "report")
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
@@ -234,3 +234,19 @@ def test_the_cache_model_finds_the_best_of_all_schedules(bench: SimpleNamespace)
     assert seconds[found["best"]] == min(seconds.values())
     assert not found["left_out"]
     assert found["chosen_to_best"] >= 1
+
+
+def test_the_simulator_is_timed(bench: SimpleNamespace) -> None:
+    simulator = bench.simulator
+    edges = simulator.generate("kronecker:8")
+    graph = simulator.Graph.from_edge_index(edges.edge_index, edges.num_nodes)
+    cases = [
+        simulator.measure(simulator.Case("kronecker:8", 32, "llc:2x2:16KiB", kind), graph, 2)
+        for kind in ("hierarchical", "mixed", None)
+    ]
+    assert all(case["accesses_per_second"] > 0 and case["sampled"] == 1 for case in cases)
+    assert simulator.rendered({"cases": cases}).count("kronecker:8") == 3
+
+
+def test_the_results_are_rendered(bench: SimpleNamespace) -> None:
+    bench.report.main(["--check"])

@@ -63,14 +63,37 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
   args.x_self_stride = self.stride(0);
 }
 
+namespace {
+
+void require_kind(int64_t kind, const char* op) {
+  require(kind >= 0 && kind <= static_cast<int64_t>(ScheduleKind::node_parallel), op,
+          "a schedule's kind is 0, 1, 2 or 3 (got ", kind, ")");
+}
+
+}  // namespace
+
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
                       const Machine& on, const std::vector<double>& footprint) {
   if (asked.empty()) return plan_aggregate(shape, on, max_workers, footprint);
   require(asked.size() == 4 || asked.size() == 5, "plan",
           "a schedule is [kind, workers, slice_width, block_columns] (got ", asked.size(), " numbers)");
-  require(asked[0] >= 0 && asked[0] <= 3, "plan", "a schedule's kind is 0, 1, 2 or 3 (got ", asked[0], ")");
+  require_kind(asked[0], "plan");
   require(asked[1] <= kWorkersMax, "plan", "there may be at most ", kWorkersMax, " workers (got ", asked[1], ")");
   return forced_schedule({static_cast<ScheduleKind>(asked[0]), asked[1], asked[2], asked[3]}, shape, on, max_workers);
+}
+
+std::vector<int64_t> numbers_of(const Schedule& s) {
+  return {static_cast<int64_t>(s.kind), s.workers, s.domains, s.slice_width, s.block_columns, s.slots};
+}
+
+Schedule schedule_of(const std::vector<int64_t>& numbers, const char* op) {
+  require(numbers.size() == 6, op, "a schedule is 6 numbers (got ", numbers.size(), ")");
+  require_kind(numbers[0], op);
+  const Schedule schedule{
+      static_cast<ScheduleKind>(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  require(schedule.workers <= kWorkersMax && schedule.domains <= kWorkersMax, op, "there may be at most ", kWorkersMax,
+          " workers and domains (got ", schedule.workers, " and ", schedule.domains, ")");
+  return schedule;
 }
 
 AggregateShape shape_of(const AggregateArgs& args, const CsrTensors& csr) {

@@ -15,22 +15,6 @@ void require_numbers(const std::vector<int64_t>& numbers, size_t count, const ch
   require(numbers.size() == count, kOp, "'", what, "' is ", count, " numbers (got ", numbers.size(), ")");
 }
 
-Schedule schedule_of(const std::vector<int64_t>& numbers) {
-  require_numbers(numbers, 6, "schedule");
-  require(numbers[0] >= 0 && numbers[0] <= static_cast<int64_t>(ScheduleKind::node_parallel), kOp,
-          "a schedule's kind is 0 to 3 (got ", numbers[0], ")");
-  Schedule schedule;
-  schedule.kind = static_cast<ScheduleKind>(numbers[0]);
-  schedule.workers = numbers[1];
-  schedule.domains = numbers[2];
-  schedule.slice_width = numbers[3];
-  schedule.block_columns = numbers[4];
-  schedule.slots = numbers[5];
-  require(schedule.workers <= kWorkersMax && schedule.domains <= kWorkersMax, kOp, "there may be at most ", kWorkersMax,
-          " workers and domains (got ", schedule.workers, " and ", schedule.domains, ")");
-  return schedule;
-}
-
 // [5, domains, 3], as DomainCounts has them.
 Tensor counts_tensor(const cachesim::Counts& counts, const Tensor& like) {
   const auto domains = static_cast<int64_t>(counts.domains.size());
@@ -67,7 +51,7 @@ std::tuple<Tensor, double, double> simulate_op(const Tensor& rowptr, const Tenso
   args.col = csr.col_data;
   args.wide_index = csr.wide_index;
   args.shape = {csr.rows, csr.columns, csr.edges, width, element_bytes};
-  args.schedule = schedule_of(schedule);
+  args.schedule = schedule_of(schedule, kOp);
   args.llc_bytes = llc_bytes;
   args.l1 = {caches[0], caches[1], caches[2] != 0};
   args.l2 = {caches[3], caches[4], caches[5] != 0};

@@ -56,9 +56,7 @@ Tensor plan_aggregate_op(const Tensor& like, const std::vector<int64_t>& shape, 
                          const std::vector<int64_t>& llc_bytes, const std::vector<double>& footprint,
                          const std::vector<int64_t>& asked) {
   const Schedule s = schedule_for(asked, shape_from(shape), max_workers, machine_of(llc_bytes, max_workers), footprint);
-  return vector_of<int64_t>(
-      like, {static_cast<int64_t>(s.kind), s.workers, s.domains, s.slice_width, s.block_columns, s.slots},
-      ScalarType::Long);
+  return vector_of(like, numbers_of(s), ScalarType::Long);
 }
 
 Tensor estimate_cost_op(const Tensor& like, const std::vector<int64_t>& shape, int64_t max_workers,
