@@ -10,13 +10,11 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../run/column_blocks.h"
-#include "../run/walk.h"
+#include "../run/blocked_walk.h"
 #include "hierarchy.h"
 #include "simulate.h"
 
@@ -24,23 +22,7 @@ namespace frontgi::cachesim {
 
 // An aggregation laid out: what run_aggregate holds while it runs.
 struct Aggregation {
-  explicit Aggregation(const SimulationArgs& given) : args(given), schedule(given.schedule) {
-    walk.emplace(args.rowptr, args.shape, schedule);
-    if (walk->blocks() > 1) {
-      AggregateArgs adjacency;
-      adjacency.rowptr = args.rowptr;
-      adjacency.col = args.col;
-      adjacency.wide_index = args.wide_index;
-      SerialExecutor executor;
-      blocks.emplace(adjacency, args.shape.rows, schedule.block_columns, walk->blocks(), 1, executor);
-      if (!blocks->usable()) {
-        blocks.reset();
-        schedule.block_columns = 0;
-        walk.emplace(args.rowptr, args.shape, schedule);
-      }
-    }
-    lay_out();
-  }
+  explicit Aggregation(const SimulationArgs& given) : args(given), blocked(walk_of(given)) { lay_out(); }
   Aggregation(const Aggregation&) = delete;
   Aggregation& operator=(const Aggregation&) = delete;
 
@@ -51,15 +33,25 @@ struct Aggregation {
   bool waits_in_output() const { return element_bytes() == accumulator_bytes(); }
 
   const SimulationArgs& args;
-  Schedule schedule;
-  std::optional<AggregateWalk> walk;
-  std::optional<ColumnBlocks> blocks;
+  const BlockedWalk blocked;
+  const Schedule& schedule = blocked.schedule;
+  const AggregateWalk* const walk = &*blocked.walk;
+  const ColumnBlocks* const blocks = blocked.blocks ? &*blocked.blocks : nullptr;
   // Addresses; of buffers, those of queue 0 and the distance to the next queue's.
   int64_t x = 0, rowptr = 0, col = 0, splits = 0, out = 0;
   int64_t packed = 0, packed_step = 0, state = 0, state_step = 0, sums = 0, sums_step = 0;
   int64_t lines = 0;
 
  private:
+  static BlockedWalk walk_of(const SimulationArgs& args) {
+    AggregateArgs adjacency;
+    adjacency.rowptr = args.rowptr;
+    adjacency.col = args.col;
+    adjacency.wide_index = args.wide_index;
+    SerialExecutor executor;
+    return BlockedWalk(adjacency, args.shape, args.schedule, 1, executor);
+  }
+
   void lay_out() {
     constexpr int64_t page = 4096;
     int64_t end = 0;

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "../graph/row_slots.h"
 #include "../hw/isa.h"
-#include "column_blocks.h"
+#include "blocked_walk.h"
 #include "scratch.h"
-#include "walk.h"
 #include "work_queue.h"
 
 namespace frontgi {
@@ -176,27 +174,19 @@ void run_aggregate(const AggregateArgs& args, int64_t rows, int64_t columns, con
                    const Machine& machine, Executor& executor) {
   if (rows == 0 || args.width == 0) return;
   const AggregateShape shape{rows, columns, args.rowptr[rows] - args.rowptr[0], args.width, element_bytes(args.dtype)};
-  Schedule schedule = given;
-  std::optional<AggregateWalk> walk(std::in_place, args.rowptr, shape, schedule);
-  std::optional<ColumnBlocks> blocks;
-  if (walk->blocks() > 1) {
-    blocks.emplace(args, rows, schedule.block_columns, walk->blocks(), schedule.workers, executor);
-    if (!blocks->usable()) {
-      blocks.reset();
-      schedule.block_columns = 0;
-      walk.emplace(args.rowptr, shape, schedule);
-    }
-  }
-  std::vector<SliceBuffers> buffers(walk->packed() ? static_cast<size_t>(schedule.domains) : 0);
-  const Aggregation aggregation{args, *walk, blocks ? &*blocks : nullptr, kernels(), buffers};
-  for (int64_t region = 0; region < walk->regions(); ++region) {
-    if (walk->packs(region)) aggregation.reserve(region, rows);
-    const std::vector<WorkQueues::Range> ranges = walk->queues(region);
+  const BlockedWalk blocked(args, shape, given, given.workers, executor);
+  const AggregateWalk& walk = *blocked.walk;
+  const Schedule& schedule = blocked.schedule;
+  std::vector<SliceBuffers> buffers(walk.packed() ? static_cast<size_t>(schedule.domains) : 0);
+  const Aggregation aggregation{args, walk, blocked.blocks ? &*blocked.blocks : nullptr, kernels(), buffers};
+  for (int64_t region = 0; region < walk.regions(); ++region) {
+    if (walk.packs(region)) aggregation.reserve(region, rows);
+    const std::vector<WorkQueues::Range> ranges = walk.queues(region);
     WorkQueues queues(ranges);
     executor.run(schedule.workers, [&](int64_t worker) {
       const int64_t home = machine.home_queue(worker, schedule.workers, static_cast<int64_t>(ranges.size()));
       queues.drain(home, [&](int64_t queue, int64_t slot) {
-        walk->tasks(region, queue, slot, [&](const AggregateTask& task) { aggregation.run(task, region, queue); });
+        walk.tasks(region, queue, slot, [&](const AggregateTask& task) { aggregation.run(task, region, queue); });
       });
     });
   }
