@@ -35,7 +35,7 @@ TOPOLOGIES = {
 }
 WIDTH = 1024
 BLOCKS_MAX = 64
-LEAST_SAMPLE_MAX = 500_000_000
+LEAST_SAMPLE_MAX = 300_000_000
 # FrontGI, tables 8 and 9: last-level misses of node parallelism and of its better schedule, in millions.
 PAPER_MISSES = {"S19": (3575, 1057), "PC": (1543, 503), "HU": (6336, 2302), "RT": (12494, 6267), "YH": (26812, 12578),
                 "PT": (5287, 659), "RD": (9874, 2417)}  # fmt: skip

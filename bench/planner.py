@@ -31,9 +31,11 @@ CASES = """
     uniform:20000x30@512 uniform:60000x60@256 uniform:132534x20@1024 uniform:132534x150@256 uniform:300000x40@128
     powerlaw:60000x3000000:2.2@256 powerlaw:160000x3000000:2.3@1024 powerlaw:600000x8000000:2.3@128
     molecules:400000x860000@256
-    |
     kronecker:15@512 kronecker:18x4@256 uniform:40000x100@128 uniform:90000x50@512 uniform:250000x12@512
     powerlaw:100000x4000000:2.1@512 powerlaw:300000x3000000:2.6@256 molecules:150000x320000@1024
+    |
+    kronecker:16x24@512 kronecker:18@128 uniform:50000x80@384 uniform:110000x30@256 uniform:30000x200@128
+    powerlaw:120000x5000000:2.2@256 powerlaw:250000x6000000:2.4@256 molecules:250000x540000@512
 """
 SPLIT_CASES = "kronecker:16@256 uniform:60000x60@256 molecules:400000x860000@256"
 DOMAINS = (1, 2, 4, 16)
@@ -69,28 +71,15 @@ def label(schedule: AskedSchedule) -> str:
     return f"mixed {schedule.slice_width}" + (f" / {schedule.block_columns}" if schedule.block_columns else "")
 
 
-def measure(spec: str, width: int, samples: int, held_out: bool) -> dict[str, Any]:
-    """Times every candidate on one case, the planner's own choice among them."""
+def measure(spec: str, width: int, samples: int, held_out: bool, known: dict[str, list[float]]) -> dict[str, Any]:
+    """Times every candidate on one case, the planner's own choice among them; or judges it anew by the times known."""
     edges = generate(spec)
     graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
-    x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
     made = plan(graph, width)
     chosen = chosen_by(made)
     sides = {label(side): side for side in [*candidates(made), chosen]}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    expected: torch.Tensor | None = None
-    for turn in range(samples + 1):  # the first one is not counted
-        for name, side in sides.items():
-            with forced_schedule(side.kind, slice_width=side.slice_width, block_columns=side.block_columns):
-                start = time.perf_counter()
-                out = ops.aggregate(graph, x)
-                took = time.perf_counter() - start
-            expected = out if expected is None else expected
-            if not torch.equal(out, expected):
-                raise SystemExit(f"{spec}@{width}: {name} gives other bits")
-            if turn:
-                seconds[name].append(took)
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    seconds = known if sides.keys() <= known.keys() else timed(graph, width, sides, samples)
+    medians = {name: statistics.median(seconds[name]) for name in sides}
     fastest = min(medians, key=medians.__getitem__)
     return {
         "graph": spec,
@@ -108,35 +97,62 @@ def measure(spec: str, width: int, samples: int, held_out: bool) -> dict[str, An
     }
 
 
+def timed(graph: Graph, width: int, sides: dict[str, AskedSchedule], samples: int) -> dict[str, list[float]]:
+    x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    expected: torch.Tensor | None = None
+    for turn in range(samples + 1):  # the first one is not counted
+        for name, side in sides.items():
+            with forced_schedule(side.kind, slice_width=side.slice_width, block_columns=side.block_columns):
+                start = time.perf_counter()
+                out = ops.aggregate(graph, x)
+                took = time.perf_counter() - start
+            expected = out if expected is None else expected
+            if not torch.equal(out, expected):
+                raise SystemExit(f"{name} gives other bits")
+            if turn:
+                seconds[name].append(took)
+    return seconds
+
+
 def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str, Any]:
-    """Times the planner's choice where the machine is said to have 1, 2, 4 or 16 domains that share its real cache."""
+    """Times the planner's choice where the machine is said to have 1, 2, 4 or 16 domains that share its real cache.
+
+    Beside it stands the plain schedule: rows dealt to the threads, whatever the caches.
+    """
     edges = generate(spec)
     graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
     x = torch.randn(graph.num_src_nodes, width, generator=torch.Generator().manual_seed(0))
     detected = library.DETECTED
     whole = min(domain.size_bytes or 0 for domain in detected.llc_domains)
-    seconds: dict[int, list[float]] = {domains: [] for domains in DOMAINS}
+    sides = {"plain": 1} | {str(domains): domains for domains in DOMAINS}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    chosen: dict[str, str] = {}
     try:
         for turn in range(samples + 1):
-            for domains in DOMAINS:
+            for name, domains in sides.items():
                 topology = Topology.parse(f"llc:{domains}x1:{max(1, whole // domains)}B")
                 library.use_topology(topology)
                 s = chosen_by(plan(graph, width, topology=topology, workers=threads))
+                if name == "plain":
+                    s = AskedSchedule("hierarchical")
+                chosen[name] = label(s)
                 with forced_schedule(s.kind, slice_width=s.slice_width, block_columns=s.block_columns):
                     ops.aggregate(graph, x)
                     start = time.perf_counter()
                     ops.aggregate(graph, x)
                     took = time.perf_counter() - start
                 if turn:
-                    seconds[domains].append(took)
+                    seconds[name].append(took)
     finally:
         library.use_topology(detected)
-    medians = {domains: statistics.median(times) for domains, times in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     return {
         "graph": spec,
         "width": width,
+        "chosen": chosen,
         "seconds": seconds,
-        "to_one_domain": {domains: medians[domains] / medians[1] for domains in DOMAINS},
+        "to_plain": {name: medians[name] / medians["plain"] for name in sides},
     }
 
 
@@ -159,18 +175,20 @@ def rendered(run: dict[str, Any]) -> str:
     right = sum(ratio <= CLOSE for ratio in ratios)
     lines.append(f"\nWithin {CLOSE - 1:.0%} of the fastest in {right} of {len(ratios)} cases; worst {max(ratios):.2f}.")
     if run["split"]:
-        lines += ["\nThe machine said to have several domains, its cache shared out to them; times to those of one.\n"]
-        lines += [f"| graph | width | {' | '.join(map(str, DOMAINS[1:]))} |", "|---" * (len(DOMAINS) + 1) + "|"]
+        lines += ["\nThe machine said to have several domains, its cache shared out to them; times to those by rows.\n"]
+        lines += [f"| graph | width | {' | '.join(map(str, DOMAINS))} |", "|---" * (len(DOMAINS) + 2) + "|"]
     for case in run["split"]:
-        ratios = [f"{case['to_one_domain'][domains]:.2f}" for domains in DOMAINS[1:]]
-        lines.append(f"| {case['graph']} | {case['width']} | {' | '.join(ratios)} |")
+        found = [f"{case['chosen'][str(d)]}: {case['to_plain'][str(d)]:.2f}" for d in DOMAINS]
+        lines.append(f"| {case['graph']} | {case['width']} | {' | '.join(found)} |")
     return "\n".join(lines)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="+", metavar="GRAPH@WIDTH", help="instead of the built-in ones")
+    parser.add_argument("--only", choices=("cases", "split"), help="run one part anew, of a run that there is")
     parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--judge", action="store_true", help="a changed planner, by the times that there are")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, help="where the JSON goes (default: bench/results)")
     return parser.parse_args(argv)
@@ -183,24 +201,33 @@ def main() -> None:
     chosen, _, held = CASES.partition("|")
     cases = [(case, False) for case in args.cases or chosen.split()]
     cases += [] if args.cases else [(case, True) for case in held.split()]
-    run: dict[str, Any] = {
-        "machine": described,
-        "isa": frontgi_pyg.current_isa(),
-        "samples": args.samples,
-        "threads": args.threads,
-        "cases": [],
-        "split": [],
-    }
+    splits = [] if args.cases or args.judge else SPLIT_CASES.split()
     out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    for case, held_out in tqdm(cases):
+    before = args.only or args.judge
+    run: dict[str, Any] = json.loads(out.read_text()) if before else {"cases": [], "split": []}
+    known = {
+        f"{case['graph']}@{case['width']}": {name: side["seconds"] for name, side in case["schedules"].items()}
+        for case in (run["cases"] if args.judge else [])
+    }
+    run |= {
+        "machine": run.get("machine", described),
+        "isa": frontgi_pyg.current_isa(),
+        "samples": run.get("samples", args.samples),
+        "threads": args.threads,
+    }
+    parts = [("cases", case, held_out) for case, held_out in cases] + [("split", case, False) for case in splits]
+    parts = [part for part in parts if args.only in (None, part[0])]
+    run |= {part: [] for part, _, _ in parts}
+    for part, case, held_out in tqdm(parts):
         spec, _, width = case.rpartition("@")
-        run["cases"].append(measure(spec, int(width), args.samples, held_out))
+        found = (
+            measure(spec, int(width), args.samples, held_out, known.get(case, {}))
+            if part == "cases"
+            else split_machine(spec, int(width), args.samples, args.threads)
+        )
+        run[part].append(found)
         out.write_text(json.dumps(run, indent=1) + "\n")  # what there is, should it be interrupted
-    for case in [] if args.cases else SPLIT_CASES.split():
-        spec, _, width = case.rpartition("@")
-        run["split"].append(split_machine(spec, int(width), args.samples, args.threads))
-        out.write_text(json.dumps(run, indent=1) + "\n")
     print(rendered(run))
 
 

@@ -67,6 +67,8 @@ inline int64_t position_of(const int64_t* ascending, int64_t count, int64_t valu
 }
 
 // Cuts a row to the block's edges. False if it has none there and waits for another block.
+// What the next row has come to, prefetched here, made no difference (0.92 to 1.05 times the time); its first sources
+// took 1.0 to 1.3 times as long.
 template <class A>
 FRONTGI_INLINE bool enter_block(const AggregateArgs& args, RowOfEdges& r) {
   const ColumnBlock& block = args.block;

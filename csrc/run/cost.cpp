@@ -40,7 +40,7 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
     const double domains =
         static_cast<double>(schedule.kind == ScheduleKind::node_parallel ? std::min(machine.domains(), schedule.workers)
                                                                          : schedule.domains);
-    gather(traffic, footprint, edges / domains, width * element, llc * kGatheredShareOfLlc, domains);
+    gather(traffic, footprint, edges / domains, width * element, llc * kShareOfLlc, domains);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
     traffic.row_visits = rows;
     traffic.regions = 1;
@@ -53,11 +53,11 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
                                                   : std::max(1.0, columns);
   const double blocks = std::max(1.0, std::ceil(columns / block));
   const double packed = block * slice * element;
-  const bool fits = packed <= llc * kSliceShareOfLlc;
+  const bool fits = packed <= llc * kShareOfLlc;
   if (fits) {
     traffic.llc_bytes += slices * edges * lines_of(slice * element) * kLineBytes + features;
   } else {
-    gather(traffic, footprint, edges, slice * element, llc * kGatheredShareOfLlc, slices);
+    gather(traffic, footprint, edges, slice * element, llc * kShareOfLlc, slices);
     traffic.memory_bytes += 2 * features;  // the packed slice is written to memory and its lines fetched before
   }
   // A row waits in every block but its last, if it has an edge there.
@@ -68,8 +68,7 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   traffic.memory_bytes += features + (shape.fused ? 2 : 1) * outputs;  // read back to be multiplied
   traffic.memory_bytes += slices * (indices + (blocks - 1) * rows * (2 * kSplitBytes + kOffsetBytes));
   traffic.memory_bytes += (blocks - 1) * 2 * visited * lines_of(width * element) * kLineBytes;
-  // A source row packed is a visit, too.
-  traffic.row_visits = slices * (columns + (blocks - 1) * visited + rows);
+  traffic.row_visits = slices * (columns + rows + 3 * (blocks - 1) * visited);
   traffic.regions = std::ceil(slices / domains) * blocks * 2;
   if (blocks > 1) {  // where each row's edges cross from block to block is found beforehand
     traffic.memory_bytes += indices + (blocks - 1) * rows * kSplitBytes;
@@ -81,7 +80,8 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
 double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machine& machine, const Rates& rates) {
   const double workers = static_cast<double>(schedule.workers);
   const double domains = static_cast<double>(std::min(machine.domains(), schedule.workers));
-  const double memory = std::min(workers * rates.worker_memory_bytes, domains * rates.domain_memory_bytes);
+  const double shared = std::max(domains * rates.domain_memory_bytes, workers * rates.socket_memory_bytes);
+  const double memory = std::min(workers * rates.worker_memory_bytes, shared);
   return traffic.memory_bytes / memory + traffic.llc_bytes / (workers * rates.worker_llc_bytes) +
          traffic.row_visits * rates.row_seconds / workers + traffic.regions * rates.region_seconds;
 }

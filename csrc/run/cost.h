@@ -19,16 +19,18 @@ namespace frontgi {
 // ratios alone. A cost for each edge, beside its bytes, was fitted to 0.
 struct Rates {
   double worker_llc_bytes = 22e9;      // gathered out of the last-level cache
-  double worker_memory_bytes = 6.8e9;  // gathered from memory, with prefetch
-  double domain_memory_bytes = 28e9;   // by all of a domain's workers: a sixteenth of twelve channels
-  double row_seconds = 31e-9;          // a row, in one slice and block: accumulators begun and written
+  double worker_memory_bytes = 7.8e9;  // gathered from memory, with prefetch
+  double domain_memory_bytes = 28e9;   // by all workers of a chiplet: a sixteenth of twelve channels
+  double socket_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
+  double row_seconds = 25e-9;          // a row in one slice: accumulators begun and written, or features packed
   double region_seconds = 5e-6;        // all workers waking, and waiting for the last
 };
 
 struct Traffic {
   double memory_bytes = 0;  // that do not come out of a last-level cache, or go to memory
   double llc_bytes = 0;     // gathered out of one, or packed into it
-  double row_visits = 0, regions = 0;
+  double row_visits = 0;  // rows begun, or packed; a row that goes on in another block waits and is fetched: three
+  double regions = 0;
 };
 
 // Of all domains together. `footprint` may be empty: then sources are taken to be drawn evenly.
@@ -37,9 +39,8 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
 
 double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machine& machine, const Rates& rates = {});
 
-// Share of a domain's cache that holds what is gathered, beside indices and output lines in flight.
-constexpr double kGatheredShareOfLlc = 0.65;
-// The same for a packed slice, which must not lose a line: measured best on 8 and 32 MiB.
-constexpr double kSliceShareOfLlc = 0.55;
+// Share of a domain's cache that holds what is gathered, beside indices and output lines in flight: measured best for
+// packed slices on 8 and 32 MiB.
+constexpr double kShareOfLlc = 0.55;
 
 }  // namespace frontgi
