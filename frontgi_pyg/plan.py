@@ -129,7 +129,7 @@ class Cost:
     Args:
         memory_bytes: Bytes that do not come out of a last-level cache, or go to memory.
         llc_bytes: Bytes gathered out of last-level caches, or packed into them.
-        row_visits: Rows begun or packed; one that goes on in another block of columns counts three times more there.
+        row_visits: Rows begun or packed; one that goes on in another block of columns counts four times more there.
         regions: Times that all workers wait for the last of them.
         seconds: From all of these and the rates of a server core: to compare schedules by.
     """

@@ -105,18 +105,24 @@ double distinct_sources(const Footprint& footprint, double window) {
   return footprint[i - 1] + (footprint[i] - footprint[i - 1]) * (window - before) / (after - before);
 }
 
-double missed_edges(const Footprint& footprint, double edges, double capacity) {
+double missed_edges(const Footprint& footprint, double edges, double bytes, const Gathering& g) {
   if (footprint.empty() || edges <= 0) return 0;
-  if (distinct_sources(footprint, edges) <= capacity) return distinct_sources(footprint, edges);
-  // The window that fills the cache lies between two known ones.
-  size_t i = 1;
-  while (i + 1 < footprint.size() && footprint[i] < capacity) ++i;
-  if (i >= footprint.size()) return edges;
-  const double before = static_cast<double>(footprint_window(static_cast<int64_t>(i) - 1));
-  const double after = static_cast<double>(footprint_window(static_cast<int64_t>(i)));
-  const double rate = std::clamp((footprint[i] - footprint[i - 1]) / (after - before), 0.0, 1.0);
-  const double filled = rate > 0 ? before + (capacity - footprint[i - 1]) / rate : before;
-  return std::min(edges, capacity + rate * std::max(0.0, edges - filled));
+  double window = 0, sources = 0;  // the last of the known windows that still fits, in edges of the block
+  for (size_t i = 0;; ++i) {
+    const bool last = i + 1 == footprint.size();
+    const double next = static_cast<double>(footprint_window(static_cast<int64_t>(i))) / g.blocks;
+    const double rate = (footprint[i] / g.blocks - sources) / (next - window);
+    const double growth = rate * g.row_bytes + g.streamed_bytes;
+    const double left = bytes - sources * g.row_bytes - window * g.streamed_bytes;
+    const double fills = growth > 0 ? window + std::max(0.0, left) / growth : next;
+    if (last || fills < next || next >= edges) {
+      // From here on the cache is full, and a miss is a source that is new in the window that fills it.
+      const double cold = std::clamp(fills, window, edges);
+      return std::clamp(sources + rate * (cold - window) + std::min(1.0, rate) * (edges - cold), 0.0, edges);
+    }
+    window = next;
+    sources = footprint[i] / g.blocks;
+  }
 }
 
 }  // namespace frontgi

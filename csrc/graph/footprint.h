@@ -29,7 +29,13 @@ Footprint uniform_footprint(int64_t edges, int64_t columns);
 // Distinct sources among `window` consecutive edges; beyond the windows known, as it grew in the last of them.
 double distinct_sources(const Footprint& footprint, double window);
 
-// Edges out of `edges` whose source a least-recently-used cache of `capacity` rows, cold at first, does not hold.
-double missed_edges(const Footprint& footprint, double edges, double capacity);
+// What goes through a cache while a graph's sources are gathered: a source's row, and what streams by with each edge.
+// Of `blocks` equal blocks of the columns, one is gathered from: an edge of it comes with so many others in the graph.
+struct Gathering {
+  double row_bytes = 1, streamed_bytes = 0, blocks = 1;
+};
+
+// Edges out of `edges` whose source a least-recently-used cache of `bytes`, cold at first, does not hold.
+double missed_edges(const Footprint& footprint, double edges, double bytes, const Gathering& gathering = {});
 
 }  // namespace frontgi

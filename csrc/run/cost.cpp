@@ -10,15 +10,15 @@ namespace {
 constexpr double kLineBytes = 64;
 constexpr double kIndexBytes = 4, kOffsetBytes = 8, kSplitBytes = 4;
 
-double lines_of(double bytes) { return std::ceil(bytes / kLineBytes); }
+constexpr double kVisitsAgain = 4;  // a row that goes on in another block waits, and is fetched
 
-// `edges` rows of `row_bytes` gathered by each of `domains`: what their caches hold, and what not.
-void gather(Traffic& traffic, const Footprint& footprint, double edges, double row_bytes, double cache,
-            double domains) {
-  const double bytes = lines_of(row_bytes) * kLineBytes;
-  const double missed = missed_edges(footprint, edges, cache / bytes);
-  traffic.memory_bytes += domains * missed * bytes;
-  traffic.llc_bytes += domains * (edges - missed) * bytes;
+double line_bytes(double bytes) { return std::ceil(bytes / kLineBytes) * kLineBytes; }
+double per_edge(double bytes, double edges) { return edges > 0 ? bytes / edges : 0; }
+
+// Rows gathered by each of `users` domains, so many edges each: what their caches hold, and what not.
+void gather(Traffic& traffic, double users, double edges, double missed, double row_bytes) {
+  traffic.memory_bytes += users * missed * row_bytes;
+  traffic.llc_bytes += users * (edges - missed) * row_bytes;
 }
 
 }  // namespace
@@ -31,16 +31,16 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
   const double edges = static_cast<double>(shape.edges), element = static_cast<double>(shape.element_bytes);
   const double width = static_cast<double>(shape.width);
-  const double llc = static_cast<double>(machine.smallest_llc_bytes());
+  const double cache = static_cast<double>(machine.smallest_llc_bytes()) * kGatheringShareOfLlc;
   const double indices = edges * kIndexBytes + rows * kOffsetBytes;
-  const double features = columns * lines_of(width * element) * kLineBytes;
-  const double outputs = rows * lines_of(width * element) * kLineBytes;
+  const double features = columns * line_bytes(width * element), outputs = rows * line_bytes(width * element);
 
   if (schedule.kind != ScheduleKind::mixed) {
     const double domains =
         static_cast<double>(schedule.kind == ScheduleKind::node_parallel ? std::min(machine.domains(), schedule.workers)
                                                                          : schedule.domains);
-    gather(traffic, footprint, edges / domains, width * element, llc * kShareOfLlc, domains);
+    const double row = line_bytes(width * element), own = edges / domains;
+    gather(traffic, domains, own, missed_edges(footprint, own, cache, {row, per_edge(indices, edges), 1}), row);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
     traffic.row_visits = rows;
     traffic.regions = 1;
@@ -52,23 +52,28 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double block = schedule.block_columns > 0 ? static_cast<double>(std::min(schedule.block_columns, shape.columns))
                                                   : std::max(1.0, columns);
   const double blocks = std::max(1.0, std::ceil(columns / block));
-  const double packed = block * slice * element;
-  const bool fits = packed <= llc * kShareOfLlc;
-  if (fits) {
-    traffic.llc_bytes += slices * edges * lines_of(slice * element) * kLineBytes + features;
-  } else {
-    gather(traffic, footprint, edges, slice * element, llc * kShareOfLlc, slices);
-    traffic.memory_bytes += 2 * features;  // the packed slice is written to memory and its lines fetched before
-  }
+  const double sharing = std::max(1.0, domains / slices);  // domains without a slice of their own share one
   // A row waits in every block but its last, if it has an edge there.
-  const double degree = edges / rows;
-  const double visited = blocks > 1 ? rows * (1 - std::pow(1 - 1 / blocks, degree)) : rows;
-  // Domains without a slice of their own share one, each with a copy of it in its cache.
-  traffic.memory_bytes += std::max(0.0, domains / slices - 1) * features;
+  const double visited = blocks > 1 ? rows * (1 - std::pow(1 - 1 / blocks, edges / rows)) : rows;
+  const double row = line_bytes(slice * element);
+  const double splits = blocks > 1 ? rows * 2 * kSplitBytes : 0;
+
+  // Of each domain and block.
+  const double own = edges / blocks / sharing;
+  const double streamed = indices / blocks + rows * kOffsetBytes * (1 - 1 / blocks) + splits + visited * row;
+  const Gathering gathering{row, per_edge(streamed, edges / blocks), blocks};
+  // What was packed just before is there, if the domain packed it and it fits.
+  const double found = sharing > 1 ? 0 : std::min(1.0, cache / (block * row));
+  const double cold = distinct_sources(footprint, own * blocks) / blocks;
+  const double missed = std::max(0.0, missed_edges(footprint, own, cache, gathering) - found * cold);
+  gather(traffic, slices * blocks * sharing, own, missed, row);
+
+  traffic.llc_bytes += features;                                       // packed
   traffic.memory_bytes += features + (shape.fused ? 2 : 1) * outputs;  // read back to be multiplied
+  if (block * row > cache) traffic.memory_bytes += 2 * features;       // written to memory, its lines fetched before
   traffic.memory_bytes += slices * (indices + (blocks - 1) * rows * (2 * kSplitBytes + kOffsetBytes));
-  traffic.memory_bytes += (blocks - 1) * 2 * visited * lines_of(width * element) * kLineBytes;
-  traffic.row_visits = slices * (columns + rows + 3 * (blocks - 1) * visited);
+  traffic.memory_bytes += (blocks - 1) * 2 * visited * line_bytes(width * element);
+  traffic.row_visits = slices * (columns + rows + kVisitsAgain * (blocks - 1) * visited);
   traffic.regions = std::ceil(slices / domains) * blocks * 2;
   if (blocks > 1) {  // where each row's edges cross from block to block is found beforehand
     traffic.memory_bytes += indices + (blocks - 1) * rows * kSplitBytes;

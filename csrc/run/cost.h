@@ -19,17 +19,17 @@ namespace frontgi {
 // ratios alone. A cost for each edge, beside its bytes, was fitted to 0.
 struct Rates {
   double worker_llc_bytes = 22e9;      // gathered out of the last-level cache
-  double worker_memory_bytes = 7.8e9;  // gathered from memory, with prefetch
+  double worker_memory_bytes = 7.4e9;  // gathered from memory, with prefetch
   double domain_memory_bytes = 28e9;   // by all workers of a chiplet: a sixteenth of twelve channels
   double socket_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
-  double row_seconds = 25e-9;          // a row in one slice: accumulators begun and written, or features packed
+  double row_seconds = 19e-9;          // a row in one slice: accumulators begun and written, or features packed
   double region_seconds = 5e-6;        // all workers waking, and waiting for the last
 };
 
 struct Traffic {
   double memory_bytes = 0;  // that do not come out of a last-level cache, or go to memory
   double llc_bytes = 0;     // gathered out of one, or packed into it
-  double row_visits = 0;  // rows begun, or packed; a row that goes on in another block waits and is fetched: three
+  double row_visits = 0;    // rows begun, or packed; a row that goes on in another block waits and is fetched: four
   double regions = 0;
 };
 
@@ -39,8 +39,9 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
 
 double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machine& machine, const Rates& rates = {});
 
-// Share of a domain's cache that holds what is gathered, beside indices and output lines in flight: measured best for
-// packed slices on 8 and 32 MiB.
-constexpr double kShareOfLlc = 0.55;
+// Share of a domain's cache that a packed slice may take: measured best on 8 and 32 MiB.
+constexpr double kSliceShareOfLlc = 0.55;
+// What a cache is worth that does not choose by use alone, for gathered rows and what streams by between two uses.
+constexpr double kGatheringShareOfLlc = 0.62;
 
 }  // namespace frontgi

@@ -36,13 +36,13 @@ int64_t line_elements(const AggregateShape& shape) { return kLineBytes / shape.e
 
 // Of rows of a slice, those that fit a domain's share.
 int64_t fitting_rows(const AggregateShape& shape, int64_t slice_width, int64_t llc_bytes) {
-  return static_cast<int64_t>(static_cast<double>(llc_bytes) * kShareOfLlc) /
+  return static_cast<int64_t>(static_cast<double>(llc_bytes) * kSliceShareOfLlc) /
          std::max<int64_t>(1, slice_width * shape.element_bytes);
 }
 
 // Whole cache lines of every source row that fit a domain's share, as features; 0 if not one line does.
 int64_t fitting_slice_width(const AggregateShape& shape, int64_t llc_bytes) {
-  const int64_t lines = static_cast<int64_t>(static_cast<double>(llc_bytes) * kShareOfLlc) /
+  const int64_t lines = static_cast<int64_t>(static_cast<double>(llc_bytes) * kSliceShareOfLlc) /
                         std::max<int64_t>(1, shape.columns * kLineBytes);
   return lines * line_elements(shape);
 }
@@ -133,7 +133,7 @@ Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int
     const bool papers = degree > kMixedAboveDegree && machine.domains() > 1 && shape.columns > 0;
     return papers ? mixed(s, default_slice_width(shape, machine), shape, 0) : s;
   }
-  if (shape.columns * row_bytes <= static_cast<int64_t>(kShareOfLlc * static_cast<double>(llc))) return s;
+  if (shape.columns * row_bytes <= static_cast<int64_t>(kSliceShareOfLlc * static_cast<double>(llc))) return s;
   if (shape.columns == 0) return s;
   if (!footprint.empty()) return cheapest(s, shape, machine, footprint);
   const int64_t slice = fitting_slice_width(shape, llc);

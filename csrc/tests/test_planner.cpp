@@ -93,6 +93,31 @@ TEST_CASE("footprint: what a least-recently-used cache misses") {
   }
 }
 
+TEST_CASE("footprint: what else streams through the cache drives rows out, and a block has its share of the sources") {
+  Random random(93);
+  const Graph skewed = power_law_graph("skewed", 400, 300, false, random);
+  const Graph even = random_graph("random", 300, 200, 6000, random);
+  for (const Graph* graph : {&even, &skewed}) {
+    const Footprint footprint = footprint_of(graph->col.data(), true, graph->edges(), graph->columns);
+    std::vector<int64_t> streamed, block;
+    for (const int64_t c : graph->col) {
+      streamed.push_back(c);
+      streamed.push_back(-1 - static_cast<int64_t>(streamed.size()));  // never seen again
+      if (c % 2 == 0) block.push_back(c);
+    }
+    for (const size_t capacity : {20, 60, 150, 500}) {
+      CAPTURE(graph->name);
+      CAPTURE(capacity);
+      const double bytes = 64 * static_cast<double>(capacity), edges = static_cast<double>(graph->edges());
+      const double among_others = static_cast<double>(missed_by_lru(streamed, capacity)) - edges;
+      CHECK(std::abs(missed_edges(footprint, edges, bytes, {64, 64, 1}) - among_others) < 0.05 * edges);
+      const double in_block = static_cast<double>(missed_by_lru(block, capacity)),
+                   own = static_cast<double>(block.size());
+      CHECK(std::abs(missed_edges(footprint, own, bytes, {64, 0, 2}) - in_block) < 0.06 * own);
+    }
+  }
+}
+
 TEST_CASE("footprint: sources drawn evenly") {
   Random random(92);
   const Graph graph = random_graph("random", 500, 300, 20'000, random);
