@@ -72,6 +72,9 @@ sanitize:
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRONTGI_SANITIZE=address,undefined
 	cmake --build $(BUILD)/sanitize
 	ctest --test-dir $(BUILD)/sanitize --output-on-failure
+	cmake -S . -B $(BUILD)/thread -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRONTGI_SANITIZE=thread
+	cmake --build $(BUILD)/thread
+	ctest --test-dir $(BUILD)/thread --output-on-failure
 
 peers: $(PEERS)/.installed ## DGL, in an environment of its own, for bench/.
 

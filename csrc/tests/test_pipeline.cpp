@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../cachesim/pipeline.h"
+#include "simulations.h"
 
 namespace frontgi::test {
 namespace {
@@ -82,6 +83,17 @@ TEST_CASE("pipeline: given up, it still ends") {
     }
   }
   CHECK(found == std::vector<int>{0, 1, 2, 3, 4, 5});
+}
+
+// For the thread sanitizer: small, in slices and by rows, whose L2 is asked by different sides.
+TEST_CASE("pipeline: the cache model's two sides") {
+  Random random(94);
+  const Graph graph = random_graph("random", 500, 500, 6000, random);
+  for (const NamedSchedule& named : schedules(500, 500)) {
+    SimulationArgs args = scaled_down(graph, 64, named.schedule, 4, 64 << 10);
+    CAPTURE(named.name);
+    CHECK(sum(simulate(args)).accesses() > 6000);
+  }
 }
 
 }  // namespace
