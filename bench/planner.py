@@ -43,17 +43,18 @@ CLOSE = 1.05  # a choice this near to the fastest is called right
 
 
 def candidates(made: Plan) -> list[AskedSchedule]:
-    """By rows, and slices of one cache line, two, four, ..., of all source rows and of as many as fit."""
+    """By rows, and slices of one cache line, two, four, ..., of all source rows and of 1, 2 and 4 times what fits."""
     line, nodes = 64 // made.element_bytes, made.graph.num_src_nodes
     found = [AskedSchedule("hierarchical")]
     caches = [size for size in made.llc_bytes if size]
     width = line
     while width < made.width:
         found.append(AskedSchedule("mixed", slice_width=width))
-        fitting = int(0.55 * min(caches)) // (width * made.element_bytes) if caches else nodes
-        if 0 < fitting < nodes:
-            blocks = -(-nodes // fitting)
-            found.append(AskedSchedule("mixed", slice_width=width, block_columns=-(-nodes // blocks)))
+        for caches_full in (1, 2, 4) if caches else ():
+            fitting = int(0.55 * caches_full * min(caches)) // (width * made.element_bytes)
+            if 0 < fitting < nodes:
+                blocks = -(-nodes // fitting)
+                found.append(AskedSchedule("mixed", slice_width=width, block_columns=-(-nodes // blocks)))
         width *= 2
     return found
 

@@ -27,7 +27,8 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
                          const Footprint& measured) {
   Traffic traffic;
   if (shape.rows == 0 || shape.width == 0) return traffic;
-  const Footprint footprint = measured.empty() ? uniform_footprint(shape.edges, shape.columns) : measured;
+  const Footprint assumed = measured.empty() ? uniform_footprint(shape.edges, shape.columns) : Footprint{};
+  const Footprint& footprint = measured.empty() ? assumed : measured;
   const double rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
   const double edges = static_cast<double>(shape.edges), element = static_cast<double>(shape.element_bytes);
   const double width = static_cast<double>(shape.width);

@@ -29,7 +29,7 @@ constexpr double kSplitBytesMax = 1 << 30;
 // Memory that the planner lets a mixed schedule take beside input and output: so much, and so much a worker.
 constexpr double kExtraBytes = 64 << 20, kExtraBytesPerWorker = 8 << 20;
 // What a mixed schedule must save by the model to be worth its buffers and the model's error.
-constexpr double kWorthwhile = 0.95;
+constexpr double kWorthwhile = 0.98;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t line_elements(const AggregateShape& shape) { return kLineBytes / shape.element_bytes; }
@@ -88,8 +88,8 @@ Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, 
   return with_slots(like, shape);
 }
 
-// The cheapest of all: slices of one line, two, four, ..., of all source rows and of as many as fit. Other widths are
-// walked in more than one piece.
+// The cheapest of all: slices of one line, two, four, ..., of all source rows, of as many as fit, and of twice and four
+// times as many (of skewed graphs a few sources are gathered most). Other widths are walked in more than one piece.
 Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Machine& machine,
                   const Footprint& footprint) {
   const int64_t llc = machine.smallest_llc_bytes();
@@ -99,7 +99,9 @@ Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Ma
   };
   double least = cost(by_rows) * kWorthwhile;
   for (int64_t width = line_elements(shape); width < shape.width; width *= 2) {
-    for (const Schedule& s : {mixed(by_rows, width, shape, 0), mixed(by_rows, width, shape, llc)}) {
+    for (const int64_t fitting : {int64_t{0}, llc, 2 * llc, 4 * llc}) {
+      const Schedule s = mixed(by_rows, width, shape, fitting);
+      if (fitting > 0 && s.block_columns == 0) break;
       if (s.block_columns > 0 && ceil_div(shape.columns, s.block_columns) > kBlocksMax) continue;
       if (extra_bytes(shape, s) > kExtraBytes + kExtraBytesPerWorker * static_cast<double>(s.workers)) continue;
       const double seconds = cost(s);
