@@ -7,8 +7,8 @@ and mixed ones, and the planner's choice. For every graph and topology, the mode
 least time by the planner's own cost formula, from the bytes that the model counted instead of estimated ones.
 
 Everything here is modelled, and nothing is timed. Large aggregations are sampled (``frontgi_pyg.cachesim``); a schedule
-of which even the least sample is too large is left out. Where memory is short, graphs are drawn with a stated share of
-their edges over all of their nodes.
+of which even the least sample is too large is left out, and one that the planner takes for much slower. Where memory is
+short, graphs are drawn with a stated share of their edges over all of their nodes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TOPOLOGIES = {
 }
 WIDTH = 1024
 BLOCKS_MAX = 64
+HOPELESS = 1.5  # a schedule the planner takes for so many times slower than its choice is left out
 LEAST_SAMPLE_MAX = 300_000_000
 # FrontGI, tables 8 and 9: last-level misses of node parallelism and of its better schedule, in millions.
 PAPER_MISSES = {"S19": (3575, 1057), "PC": (1543, 503), "HU": (6336, 2302), "RT": (12494, 6267), "YH": (26812, 12578),
@@ -114,11 +115,13 @@ def choices(graph: Graph, topology: str, max_accesses: int, known: dict[str, Any
         blocks = -(-graph.num_src_nodes // asked.block_columns) if asked.block_columns else 1
         if label(asked) in found or blocks > BLOCKS_MAX:
             continue
-        if asked != chosen and least_sample(made, asked) > LEAST_SAMPLE_MAX:
-            left_out.add(label(asked))
-            continue
-        side = again(made, asked)
-        counts = known.get(label(asked)) or counted(simulate(side, remote=False, max_accesses=max_accesses))
+        side, counts = again(made, asked), known.get(label(asked))
+        if counts is None:
+            hopeless = made.cost(asked).seconds > HOPELESS * made.cost(chosen).seconds
+            if asked != chosen and (hopeless or least_sample(made, asked) > LEAST_SAMPLE_MAX):
+                left_out.add(label(asked))
+                continue
+            counts = counted(simulate(side, remote=False, max_accesses=max_accesses))
         found[label(asked)] = {
             **counts,
             "compulsory_lines": compulsory_lines(side),
