@@ -6,7 +6,6 @@
 // thread, an item is handled as it is passed.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace frontgi::cachesim {
 
@@ -96,7 +96,7 @@ class Pipeline {
   }
 
   Handle handle_;
-  std::array<Place, kPlaces> places_{};
+  std::vector<Place> places_ = std::vector<Place>(kPlaces);  // not on the stack, which may be small
   uint32_t filled_ = 0;
   std::atomic<uint32_t> passed_{0}, handled_{0};
   std::exception_ptr failed_;
