@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -222,6 +225,35 @@ def test_a_sample_agrees_with_the_whole(kind: ScheduleKind) -> None:
 
 
 # What is refused ----------------------------------------------------------------------------------
+
+
+def test_the_caller_may_be_any_thread() -> None:
+    """On one CPU, in a forked child, on a small stack: the model starts a thread of its own where it can."""
+    code = """
+        import os, threading
+        import torch
+        from frontgi_pyg import Graph, Topology, plan
+        from frontgi_pyg.cachesim import simulate
+
+        edges = torch.randint(500, (2, 5000), generator=torch.Generator().manual_seed(0))
+        made = plan(Graph.from_edge_index(edges, 500), 64, topology=Topology.parse("llc:2x2:64KiB"), schedule="mixed")
+        found = [simulate(made)]
+        threading.stack_size(256 << 10)
+        threads = [threading.Thread(target=lambda: found.append(simulate(made))) for _ in range(3)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+            found.append(simulate(made))
+        assert len(found) >= 4 and all(counts == found[0] for counts in found)
+        if hasattr(os, "fork"):
+            child = os.fork()
+            if not child:
+                os._exit(0 if simulate(made) == found[0] else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_cache_of_unknown_size() -> None:
