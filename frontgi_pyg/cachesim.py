@@ -152,8 +152,8 @@ def simulate(
 
     Workers are dealt to domains evenly and pull their slots as the kernels' do, taking turns of some hundred accesses.
     Caches are empty at first. Vectors are taken to have 64 bytes, and the sums to be written out, also where a layer
-    would multiply them at once. It takes a byte for each line that the aggregation touches if ``remote``, and two
-    threads.
+    would multiply them at once. It takes a byte for each line that the aggregation touches if ``remote``, and a
+    thread beside the caller's, unless torch is set to one.
 
     Args:
         plan: What is done; from :func:`~frontgi_pyg.plan`.

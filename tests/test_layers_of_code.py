@@ -202,8 +202,8 @@ def test_kernels_know_neither_threads_nor_inline_library_code() -> None:
 
 def test_threads_are_started_by_none_of_us() -> None:
     words = r"<(thread|future|omp\.h)>|\bpthread_create\b|#\s*pragma\s+omp|\bstd::(jthread|thread|async)\b"
-    for path in cpp_files():
-        assert not re.search(words, path.read_text()), path
+    found = {str(path.relative_to(CSRC)) for path in cpp_files() if re.search(words, path.read_text())}
+    assert found == {"cachesim/pipeline.h"}  # for as long as a simulation takes, if torch may have two threads
 
 
 def test_no_build_is_for_the_building_machine_alone() -> None:

@@ -2,8 +2,8 @@
 // Two steps of a long loop on two threads: what `next` and `pass` hand over is handled in order.
 //
 // The result is that of one thread, whatever the timing: items are handled one after another, in the order in which
-// they were passed, and each is written by one side at a time. Where the machine has one CPU for us, or gives no second
-// thread, an item is handled as it is passed.
+// they were passed, and each is written by one side at a time. Without a second thread (not wanted, not to be had, or
+// one CPU), an item is handled as it is passed.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,8 @@ namespace frontgi::cachesim {
 template <class Item, class Handle>
 class Pipeline {
  public:
-  explicit Pipeline(Handle handle, bool threaded = std::thread::hardware_concurrency() > 1)
-      : handle_(std::move(handle)) {
-    if (!threaded) return;
+  Pipeline(Handle handle, bool threaded) : handle_(std::move(handle)) {
+    if (!threaded || std::thread::hardware_concurrency() < 2) return;
     try {
       thread_ = std::thread([this] { handle_all(); });
     } catch (const std::system_error&) {

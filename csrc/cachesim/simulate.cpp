@@ -112,10 +112,12 @@ class Simulation {
         sampling_(aggregation_, machine_),
         private_(shape(args)),
         shared_(shape(args), sampling_),
-        steps_([this](Step& step) {
-          if (step.kind == Step::kBatch && l2_is_asked_late()) private_.filter_l2(step.batch);
-          shared_.handle(step);
-        }) {
+        steps_(
+            [this](Step& step) {
+              if (step.kind == Step::kBatch && l2_is_asked_late()) private_.filter_l2(step.batch);
+              shared_.handle(step);
+            },
+            args.threaded) {
     for (int64_t w = 0; w < workers(); ++w) accesses_.emplace_back(aggregation_);
   }
 

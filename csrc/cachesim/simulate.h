@@ -41,6 +41,8 @@ struct SimulationArgs {
   int64_t vector_bytes = 64;  // of the kernel
   int64_t warm_passes = 0;    // run before the one that counts
 
+  bool threaded = true;  // whether a second thread may be started; counts are the same
+
   int64_t domains_simulated = 0;  // 0: all
   int64_t rounds_simulated = 0;   // of a mixed schedule; 0: all, else two at least
   int64_t max_accesses = 0;       // where both are 0: choose them so that about so many are simulated; 0: no bound

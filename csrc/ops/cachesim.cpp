@@ -64,6 +64,7 @@ std::tuple<Tensor, double, double> simulate_op(const Tensor& rowptr, const Tenso
   args.domains_simulated = options[4];
   args.rounds_simulated = options[5];
   args.max_accesses = options[6];
+  args.threaded = TorchExecutor().max_workers() > 1;
   const cachesim::Counts counts = cachesim::simulate(args);
   return {counts_tensor(counts, rowptr), counts.sampled, counts.error};
 }
