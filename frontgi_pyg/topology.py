@@ -370,12 +370,14 @@ def _smt_siblings(folder: str, cpus: list[int], notes: list[str]) -> tuple[CpuSe
             cores.setdefault(core & usable, []).append(cpu)
         else:
             silent.append(cpu)
+    claims: dict[int, frozenset[int]] = {}
+    for core in cores:
+        for cpu in core:
+            claims.setdefault(cpu, core)
     for cpu in silent:  # it says nothing, so its sibling's word holds
-        named = next((core for core in cores if cpu in core), frozenset([cpu]))
-        cores.setdefault(named, []).append(cpu)
-    silent = [cpu for cpu in silent if frozenset([cpu]) in cores]
-    if silent:
-        notes.append(f"CPUs {list_of_cpus(silent)}: no SMT siblings are listed, none are assumed")
+        cores.setdefault(claims.get(cpu, frozenset([cpu])), []).append(cpu)
+    if unnamed := [cpu for cpu in silent if cpu not in claims]:
+        notes.append(f"CPUs {list_of_cpus(unnamed)}: no SMT siblings are listed, none are assumed")
     return tuple(sorted(tuple(sorted(core)) for core in cores.values()))
 
 
