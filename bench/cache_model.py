@@ -36,7 +36,7 @@ TOPOLOGIES = {
 WIDTH = 1024
 BLOCKS_MAX = 64
 HOPELESS = 1.5  # a schedule the planner takes for so many times slower than its choice is left out
-LEAST_SAMPLE_MAX = 600_000_000
+LEAST_SAMPLE_MAX = 300_000_000
 # FrontGI, tables 8 and 9: last-level misses of node parallelism and of its better schedule, in millions.
 PAPER_MISSES = {"S19": (3575, 1057), "PC": (1543, 503), "HU": (6336, 2302), "RT": (12494, 6267), "YH": (26812, 12578),
                 "PT": (5287, 659), "RD": (9874, 2417)}  # fmt: skip
@@ -90,11 +90,10 @@ def tables_8_and_9(graph: Graph, max_accesses: int, known: dict[str, Any]) -> di
     }
     found: dict[str, Any] = {}
     for name, side in sides.items():
-        schedule = str(side.schedule)
-        if schedule != known.get(name, {}).get("schedule"):
-            counts = counted(simulate(side, remote=False, max_accesses=max_accesses))
-            known = {**known, name: {"schedule": schedule, **counts}}
-        found[name] = known[name]
+        schedule, counts = str(side.schedule), known.get(name, {})
+        if counts.get("schedule") != schedule:
+            counts = {"schedule": schedule, **counted(simulate(side, remote=False, max_accesses=max_accesses))}
+        found[name] = counts
     found["ours"]["compulsory_lines"] = compulsory_lines(made)
     return found
 
