@@ -7,8 +7,8 @@ and mixed ones, and the planner's choice. For every graph and topology, the mode
 least time by the planner's own cost formula, from the bytes that the model counted instead of estimated ones.
 
 Everything here is modelled, and nothing is timed. Large aggregations are sampled (``frontgi_pyg.cachesim``); a schedule
-of which even the least sample is too large is left out, and one that the planner takes for much slower. Where memory is
-short, graphs are drawn with a stated share of their edges over all of their nodes.
+that the planner takes for much slower than its choice is left out. Where memory is short, graphs are drawn with a
+stated share of their edges over all of their nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPOLOGIES = {
 WIDTH = 1024
 BLOCKS_MAX = 64
 HOPELESS = 1.5  # a schedule the planner takes for so many times slower than its choice is left out
-LEAST_SAMPLE_MAX = 300_000_000
+CACHES_FILLED = 64  # accesses that are simulated at least: so many times the lines of a last-level cache
 # FrontGI, tables 8 and 9: last-level misses of node parallelism and of its better schedule, in millions.
 PAPER_MISSES = {"S19": (3575, 1057), "PC": (1543, 503), "HU": (6336, 2302), "RT": (12494, 6267), "YH": (26812, 12578),
                 "PT": (5287, 659), "RD": (9874, 2417)}  # fmt: skip
@@ -98,16 +98,11 @@ def tables_8_and_9(graph: Graph, max_accesses: int, known: dict[str, Any]) -> di
     return found
 
 
-def least_sample(made: Plan, asked: AskedSchedule) -> int:
-    """Accesses to the features that are gathered in two of the slices; windows of rows may be as small as one likes."""
-    line = 64 // made.element_bytes
-    return 2 * made.graph.num_edges * -(-asked.slice_width // line) if asked.kind == "mixed" else 0
-
-
 def choices(graph: Graph, topology: str, max_accesses: int, known: dict[str, Any]) -> dict[str, Any]:
     """The modelled misses and time of every schedule the planner could have chosen; of those known, judged anew."""
     made = plan(graph, WIDTH, topology=Topology.parse(topology))
     chosen = chosen_by(made)
+    max_accesses = max(max_accesses, CACHES_FILLED * max(size or 0 for size in made.llc_bytes) // 64)
     found: dict[str, dict[str, Any]] = {}
     left_out = set()
     for asked in (chosen, *candidates(made)):
@@ -117,7 +112,7 @@ def choices(graph: Graph, topology: str, max_accesses: int, known: dict[str, Any
         side, counts = again(made, asked), known.get(label(asked))
         if counts is None:
             hopeless = made.cost(asked).seconds > HOPELESS * made.cost(chosen).seconds
-            if asked != chosen and (hopeless or least_sample(made, asked) > LEAST_SAMPLE_MAX):
+            if asked != chosen and hopeless:
                 left_out.add(label(asked))
                 continue
             counts = counted(simulate(side, remote=False, max_accesses=max_accesses))

@@ -211,12 +211,11 @@ def main() -> None:
         f"{case['graph']}@{case['width']}": {name: side["seconds"] for name, side in case["schedules"].items()}
         for case in (run["cases"] if args.judge else [])
     }
-    run |= {
-        "machine": run.get("machine", described),
-        "isa": frontgi_pyg.current_isa(),
-        "samples": run.get("samples", args.samples),
-        "threads": args.threads,
-    }
+    if args.only and run["samples"] != args.samples:
+        raise SystemExit(f"the other part was run with --samples {run['samples']}, so this one has to be")
+    if not args.judge:
+        isa = frontgi_pyg.current_isa()
+        run |= {"machine": described, "isa": isa, "samples": args.samples, "threads": args.threads}
     parts = [("cases", case, held_out) for case, held_out in cases] + [("split", case, False) for case in splits]
     parts = [part for part in parts if args.only in (None, part[0])]
     run |= {part: [] for part, _, _ in parts}

@@ -50,8 +50,8 @@ Machine stated(const std::vector<int64_t>& llc_bytes) {
 
 // What is handed from the workers' side of the caches to the shared one.
 struct Step {
-  enum Kind { kBatch, kMoment, kRoundBegins, kRoundEnds } kind = kBatch;
-  int64_t round = 0;
+  enum Kind { kBatch, kMoment, kSegmentBegins, kSegmentEnds } kind = kBatch;
+  int64_t region = 0, window = 0;  // of the segment
   Batch batch;
 };
 
@@ -63,8 +63,8 @@ class SharedSide {
 
   void handle(Step& step) {
     if (step.kind == Step::kBatch) return caches_.access(step.batch);
-    if (step.kind == Step::kRoundBegins) return caches_.forget_counts();
-    step.kind == Step::kMoment ? note_moment(step.round) : add_round(step.round);
+    if (step.kind == Step::kSegmentBegins) return caches_.forget_counts();
+    step.kind == Step::kMoment ? note_moment(step) : add_segment(step);
   }
 
   Counts counts() const { return {totals_, sampling_.sampled(), spread_.relative_error(sampling_)}; }
@@ -72,12 +72,16 @@ class SharedSide {
  private:
   static double misses(const DomainCounts& counts) { return static_cast<double>(counts.levels[kLlc].misses); }
 
-  void add_round(int64_t round) {
+  size_t stratum(const Step& step) const { return sampling_.stratum(step.region, step.window); }
+
+  void add_segment(const Step& step) {
     const std::vector<DomainCounts>& counts = caches_.counts();
     for (size_t d = 0; d < counts.size(); ++d) {
-      spread_.add(Sampling::stratum(round), static_cast<double>(counts[d].accesses()), misses(counts[d]));
-      add_scaled(totals_[d], counts[d], sampling_.scale(round));
+      const int64_t unit = sampling_.unit(step.region, step.window, static_cast<int64_t>(d));
+      spread_.add(stratum(step), unit, static_cast<double>(counts[d].accesses()), misses(counts[d]));
+      add_scaled(totals_[d], counts[d], sampling_.scale(stratum(step)));
     }
+    spread_.end_segment(stratum(step));
   }
 
   static void add_scaled(DomainCounts& to, const DomainCounts& counts, double scale) {
@@ -89,13 +93,13 @@ class SharedSide {
     }
   }
 
-  void note_moment(int64_t round) {
+  void note_moment(const Step& step) {
     double asked = 0, missed = 0;
     for (const DomainCounts& counts : caches_.counts()) {
       asked += static_cast<double>(counts.accesses());
       missed += misses(counts);
     }
-    spread_.add_moment(Sampling::stratum(round), asked, missed);
+    spread_.add_moment(stratum(step), asked, missed);
   }
 
   SharedCaches caches_;
@@ -162,7 +166,7 @@ class Simulation {
   }
 
   int64_t queues(int64_t round) const {
-    return static_cast<int64_t>(sampling_.queues(sampling_.first_region(round), round).size());
+    return static_cast<int64_t>(sampling_.queues(sampling_.first_region(round), 0).size());
   }
 
   // In the last round of a mixed schedule there may be fewer queues, each with more workers.
@@ -171,24 +175,31 @@ class Simulation {
   }
 
   void run_round(int64_t round) {
-    pass(Step::kRoundBegins, round);
     const int64_t first = sampling_.first_region(round);
-    if (round == 0 && aggregation_.blocks) run_splitting();
-    for (int64_t region = first; region < first + sampling_.regions_a_round(); ++region) run_region(region, round);
-    if (counts_) pass(Step::kRoundEnds, round);
+    for (int64_t region = first; region < first + sampling_.regions_a_round(); ++region) {
+      for (int64_t window = 0; window < sampling_.windows(region); ++window) {
+        if (sampling_.window_in(region, window)) run_segment(region, window);
+      }
+    }
   }
 
-  void pass(Step::Kind kind, int64_t round) {
+  void run_segment(int64_t region, int64_t window) {
+    region_ = region;
+    window_ = window;
+    pass(Step::kSegmentBegins);
+    if (region == 0 && aggregation_.blocks) run_splitting();
+    const std::vector<WorkQueues::Range> ranges = sampling_.queues(region, window);
+    WorkQueues queues(ranges);
+    take_turns(begin_region(region, queues, ranges));
+    if (counts_) pass(Step::kSegmentEnds);
+  }
+
+  void pass(Step::Kind kind) {
     Step& step = steps_.next();
     step.kind = kind;
-    step.round = round;
+    step.region = region_;
+    step.window = window_;
     steps_.pass();
-  }
-
-  void run_region(int64_t region, int64_t round) {
-    const std::vector<WorkQueues::Range> ranges = sampling_.queues(region, round);
-    WorkQueues queues(ranges);
-    take_turns(begin_region(region, queues, ranges), round);
   }
 
   // As ColumnBlocks does it.
@@ -200,10 +211,10 @@ class Simulation {
       accesses_[static_cast<size_t>(worker)].begin_splitting(slots.first_row(worker), slots.first_row(worker + 1));
       busy[static_cast<size_t>(machine_.home_domain(worker, workers()))].push_back(worker);
     }
-    take_turns(std::move(busy), 0);
+    take_turns(std::move(busy));
   }
 
-  void take_turns(std::vector<Turns> domains, int64_t round) {
+  void take_turns(std::vector<Turns> domains) {
     while (!domains.empty()) {
       for (Turns& busy : domains) {
         bool took_slot = false;
@@ -212,7 +223,7 @@ class Simulation {
         }
       }
       std::erase_if(domains, [](const Turns& busy) { return busy.empty(); });
-      if (counts_ && sampling_.sampled() < 1) pass(Step::kMoment, round);
+      if (counts_ && sampling_.sampled() < 1) pass(Step::kMoment);
     }
   }
 
@@ -263,6 +274,7 @@ class Simulation {
   SharedSide shared_;
   std::vector<WorkerAccesses> accesses_;
   Pipeline<Step, std::function<void(Step&)>> steps_;
+  int64_t region_ = 0, window_ = 0;  // of the segment
   bool counts_ = true;
 };
 

@@ -8,10 +8,10 @@
 // and pull their slots from the queues as the schedule's own loop does, so that whoever falls behind takes fewer.
 // Nothing is random.
 //
-// Large aggregations are sampled: some domains (of a shared queue: every so many slots), of a mixed schedule some of
-// its rounds, else some windows of its slots, of which the first counts for itself because its caches are cold. Counts
-// are scaled up by the work left out. Under sampling no domain helps another, and a remote hit in a domain left out
-// counts as memory's.
+// Large aggregations are sampled: of a mixed schedule some of its rounds, then some domains (of a shared queue: every
+// so many slots), then some windows of the slots that gather, of which the first counts for itself because it finds
+// other caches than the rest. Counts are scaled up by the work left out. Under sampling no domain helps another, and a
+// remote hit in a domain left out counts as memory's.
 //
 // Source: FrontGI (arXiv 2610.34911), section 4, counts last-level misses by hardware counters; the sampling is
 // cluster sampling with a ratio estimator (Cochran, Sampling Techniques, 1977, section 6).

@@ -72,6 +72,27 @@ TEST_CASE("simulate: as much is simulated as is asked for") {
   }
 }
 
+// Runs shares of an aggregation and compares them with the whole.
+void check_shares(SimulationArgs args, const std::vector<double>& shares, double bias) {
+  args.max_accesses = 0;
+  const Counts whole = simulate(args);
+  const double accesses = static_cast<double>(sum(whole).accesses());
+  for (const double share : shares) {
+    args.max_accesses = static_cast<int64_t>(share * accesses);
+    const Counts sample = simulate(args);
+    CAPTURE(share);
+    CAPTURE(sample.error);
+    CHECK(sample.sampled > 0.6 * share);
+    CHECK(sample.sampled < 1.5 * share);
+    CHECK(static_cast<double>(sum(sample).accesses()) == doctest::Approx(accesses).epsilon(0.1));
+    CHECK(sample.error > 0);
+    CHECK(sample.error < 0.15);
+    const double off = llc_misses(sample) / llc_misses(whole) - 1;
+    CAPTURE(off);
+    CHECK(std::fabs(off) < 3 * sample.error + bias);
+  }
+}
+
 TEST_CASE("simulate: by rows, windows of slots agree with the whole within their error") {
   Random random(10);
   const Graph uniform = random_graph("uniform", 6000, 6000, 240'000, random);
@@ -83,26 +104,30 @@ TEST_CASE("simulate: by rows, windows of slots agree with the whole within their
       {"a queue shared by domains", schedule_of(ScheduleKind::node_parallel, 16, 1, 750)}};
   for (const Graph* graph : {&uniform, &skewed}) {
     for (const NamedSchedule& named : by_rows) {
-      const bool many = named.schedule.workers == 16;
-      SimulationArgs args = scaled_down(*graph, 256, named.schedule, many ? 8 : 1, 256 << 10);
-      const Counts whole = simulate(args);
-      const double accesses = static_cast<double>(sum(whole).accesses());
-      for (const double share : {0.2, 0.5}) {
-        args.max_accesses = static_cast<int64_t>(share * accesses);
-        const Counts sample = simulate(args);
-        CAPTURE(graph->name);
-        CAPTURE(named.name);
-        CAPTURE(share);
-        CAPTURE(sample.error);
-        CHECK(sample.sampled > 0.6 * share);
-        CHECK(sample.sampled < 1.5 * share);
-        CHECK(static_cast<double>(sum(sample).accesses()) == doctest::Approx(accesses).epsilon(0.1));
-        CHECK(sample.error > 0);
-        CHECK(sample.error < 0.15);
-        const double off = llc_misses(sample) / llc_misses(whole) - 1;
-        CAPTURE(off);
-        CHECK(std::fabs(off) < 3 * sample.error + 0.01);
-      }
+      CAPTURE(graph->name);
+      CAPTURE(named.name);
+      const int64_t domains = named.schedule.workers == 16 ? 8 : 1;
+      check_shares(scaled_down(*graph, 256, named.schedule, domains, 256 << 10), {0.2, 0.5}, 0.01);
+    }
+  }
+}
+
+TEST_CASE("simulate: of slices, windows of slots agree with the whole within their error") {
+  Random random(11);
+  const Graph uniform = random_graph("uniform", 12'000, 12'000, 1'000'000, random);
+  const Graph skewed = power_law_graph("power law", 12'000, 500'000, false, random);
+  const std::vector<NamedSchedule> sliced{
+      {"slices that fit", schedule_of(ScheduleKind::mixed, 8, 4, 64, 4)},
+      {"slices that do not", schedule_of(ScheduleKind::mixed, 8, 4, 64, 16)},
+      {"blocks", schedule_of(ScheduleKind::mixed, 8, 4, 64, 16, 4000)},
+      {"one domain", schedule_of(ScheduleKind::mixed, 8, 1, 128, 16)},
+      {"one domain, blocks", schedule_of(ScheduleKind::mixed, 8, 1, 128, 32, 2000)}};
+  for (const Graph* graph : {&uniform, &skewed}) {
+    for (const NamedSchedule& named : sliced) {
+      CAPTURE(graph->name);
+      CAPTURE(named.name);
+      const SimulationArgs args = scaled_down(*graph, 128, named.schedule, named.schedule.domains, 256 << 10);
+      check_shares(args, {0.05, 0.15}, graph == &uniform ? 0.01 : 0.05);  // few windows, of very different rows
     }
   }
 }
