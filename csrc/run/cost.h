@@ -15,14 +15,15 @@
 namespace frontgi {
 
 // What one worker does in a second, and one domain's path to memory: fitted to the times of bench/planner.py on a
-// server core of 2017 (Zen 1, two workers, 8 MiB), held-out cases apart. Which schedule is the cheapest depends on the
-// ratios alone. A cost for each edge, beside its bytes, was fitted to 0.
+// server core of 2017 (Zen 1, two workers, 8 MiB), held-out cases apart, of schedules that come near the fastest. Which
+// schedule is the cheapest depends on the ratios alone. A cost for each edge, beside its bytes, was fitted to 0; rates
+// of their own for what is packed, written or waits made the fit no better.
 struct Rates {
-  double worker_llc_bytes = 22e9;      // gathered out of the last-level cache
-  double worker_memory_bytes = 7.4e9;  // gathered from memory, with prefetch
+  double worker_llc_bytes = 27e9;      // gathered out of the last-level cache
+  double worker_memory_bytes = 6.8e9;  // gathered from memory, with prefetch
   double domain_memory_bytes = 28e9;   // by all workers of a chiplet: a sixteenth of twelve channels
   double socket_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
-  double row_seconds = 19e-9;          // a row in one slice: accumulators begun and written, or features packed
+  double row_seconds = 30e-9;          // a row in one slice: accumulators begun and written, or features packed
   double region_seconds = 5e-6;        // all workers waking, and waiting for the last
 };
 
