@@ -163,10 +163,10 @@ def simulate(
         llc_ways: Lines in a set of a last-level cache.
         llc_hashed: Whether a hash chooses its sets.
         max_accesses: Where there would be more, about as many are simulated, and counts are scaled up: of a mixed
-            schedule some of its rounds, at least two where there are two, then of some of the domains, then of some
-            windows of the rows. Windows that fill the cache but a few times leave counts off by more than ``error``
-            says: some hundred times the lines of a last-level cache are enough. What one worker does alone is not
-            divided.
+            schedule some of its rounds, at least two where there are two, then of some of the domains, if their caches
+            are of one size, then of some windows of the rows, each long enough to fill the caches twice. After warm
+            passes only domains are left out. What one worker does alone, and a hub's row, is not divided. Counts of
+            windows may be off by some per cent more than ``error`` says, the less the more are simulated.
         remote: Whether another domain's LLC may serve a miss; for up to 255 domains.
         stream: Whether the output is written around the caches; by default where the kernels do it, above 16 MiB.
         warm_passes: How often the aggregation is run before it is counted.

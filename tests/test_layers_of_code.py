@@ -200,7 +200,7 @@ def test_kernels_know_neither_threads_nor_inline_library_code() -> None:
             assert not re.search(words, code), path
 
 
-def test_threads_are_started_by_none_of_us() -> None:
+def test_threads_are_started_by_the_cache_model_alone() -> None:
     words = r"<(thread|future|omp\.h)>|\bpthread_create\b|#\s*pragma\s+omp|\bstd::(jthread|thread|async)\b"
     found = {str(path.relative_to(CSRC)) for path in cpp_files() if re.search(words, path.read_text())}
     assert found == {"cachesim/pipeline.h"}  # for as long as a simulation takes, if torch may have two threads

@@ -36,6 +36,10 @@ struct CacheShape {
   bool hashed = false;  // the set is chosen by a hash of the line's number, else by its remainder
 };
 
+struct Ignore {
+  void operator()(Access, Access) const {}
+};
+
 class Cache {
  public:
   Cache() = default;  // absent: misses everything
@@ -62,13 +66,15 @@ class Cache {
 
   // Accesses `count` lines in order. The misses come to lie, in order, at the beginning of `accesses`, and in
   // `victims` what each drove out, kNoLine if nothing. Writes that hit are appended to `written`, which is advanced.
-  // Returns the number of misses. REQUIRES: room for `count` in victims and written.
-  size_t access(Access* accesses, size_t count, Access* victims, Access*& written) {
+  // Returns the number of misses; of each, on_miss(line, victim) is called on the way. REQUIRES: room for `count` in
+  // victims and written.
+  template <class OnMiss = Ignore>
+  size_t access(Access* accesses, size_t count, Access* victims, Access*& written, const OnMiss& on_miss = {}) {
     if (!present()) return count;
     return placed<size_t>([&](auto place) {
-      if (ways_ == 8) return access_all<8>(place, accesses, count, victims, written);
-      if (ways_ == 16) return access_all<16>(place, accesses, count, victims, written);
-      return access_all<0>(place, accesses, count, victims, written);
+      if (ways_ == 8) return access_all<8>(place, accesses, count, victims, written, on_miss);
+      if (ways_ == 16) return access_all<16>(place, accesses, count, victims, written, on_miss);
+      return access_all<0>(place, accesses, count, victims, written, on_miss);
     });
   }
 
@@ -114,16 +120,18 @@ class Cache {
     return (sets & (sets - 1)) == 0 ? body(ByBits{sets - 1}) : body(ByRemainder{sets});
   }
 
-  template <int Ways, class Place>
-  size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written) {
+  template <int Ways, class Place, class OnMiss>
+  size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written,
+                    const OnMiss& on_miss) {
     const bool fetch = sets_ * static_cast<uint64_t>(ways_) * sizeof(Access) > kFetchedBytes;
-    return fetch ? access_all<Ways, true>(place, accesses, count, victims, written)
-                 : access_all<Ways, false>(place, accesses, count, victims, written);
+    return fetch ? access_all<Ways, true>(place, accesses, count, victims, written, on_miss)
+                 : access_all<Ways, false>(place, accesses, count, victims, written, on_miss);
   }
 
   // Not inlined: each has the registers to itself.
-  template <int Ways, bool Fetch, class Place>
-  [[gnu::noinline]] size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written) {
+  template <int Ways, bool Fetch, class Place, class OnMiss>
+  [[gnu::noinline]] size_t access_all(Place place, Access* accesses, size_t count, Access* victims, Access*& written,
+                                      const OnMiss& on_miss) {
     const size_t ways = Ways ? Ways : static_cast<size_t>(ways_);
     Access* const first = first_;
     const auto set_of = [&](Access access) { return first + place(access & kLineMask) * ways; };
@@ -133,6 +141,7 @@ class Cache {
       Access* set = set_of(access);
       victims[misses] = set[ways - 1];
       const bool hit = Ways ? touch_vectors<Ways ? Ways : 4>(set, access) : touch(set, access, ways);
+      if (!hit) on_miss(access & kLineMask, victims[misses] & kLineMask);
       accesses[misses] = access;
       misses += !hit;
       *hits = access;

@@ -10,7 +10,8 @@
 // Invariant: what a level is asked is what the level above missed; the directory of who holds a line is exact.
 //
 // Since no level acts on the one above it, a batch of accesses may pass level after level instead of access after
-// access, and the shared levels may lag behind the private ones, with the same result.
+// access, and the shared levels may lag behind the private ones, with the same hits and misses. What a batch writes is
+// marked in the LLC at its end: of a line that is driven out in between, a write more may be counted.
 #pragma once
 
 #include <array>
@@ -141,10 +142,10 @@ class SharedCaches {
     DomainCounts& counts = counts_[batch.domain];
     count(counts.levels[kL1], batch.asked[kL1], batch.asked[kL2], present_[kL1]);
     count(counts.levels[kL2], batch.asked[kL2], static_cast<int64_t>(batch.left), present_[kL2]);
-    Access* written = written_.data();
-    const size_t missed = llc.access(batch.accesses.data(), batch.left, victims_.data(), written);
+    const size_t missed = holders() ? access(llc, batch, [this](Access line, Access victim) { fetch(line, victim); })
+                                    : access(llc, batch, Ignore());
     count(counts.levels[kLlc], static_cast<int64_t>(batch.left), static_cast<int64_t>(missed), llc.present());
-    const int64_t remote = holders_.get() ? take(batch.accesses.data(), missed) : 0;
+    const int64_t remote = holders() ? take(batch.accesses.data(), missed) : 0;
     const int64_t read = static_cast<int64_t>(missed) - remote;
     counts.levels[kRemote].hits += remote;
     counts.levels[kRemote].misses += read;
@@ -169,23 +170,29 @@ class SharedCaches {
     if (present) counts.filled += missed;
   }
 
+  template <class OnMiss>
+  size_t access(Cache& llc, Batch& batch, const OnMiss& on_miss) {
+    Access* written = written_.data();
+    return llc.access(batch.accesses.data(), batch.left, victims_.data(), written, on_miss);
+  }
+
+  uint8_t* holders() const { return static_cast<uint8_t*>(holders_.get()); }
+
+  // The directory is large: entries are fetched when a line is missed, and changed at the end of the batch.
+  void fetch(Access line, Access victim) const {
+    __builtin_prefetch(holders() + line, 1);
+    __builtin_prefetch(holders() + victim, 1);
+  }
+
   // Enters in the directory what a domain took in and drove out. Returns how many lines another domain held: since the
-  // domain itself missed them, whoever holds them is another. The directory is large: entries are fetched a few
-  // accesses ahead.
+  // domain itself missed them, whoever holds them is another.
   int64_t take(const Access* missed, size_t count) {
-    constexpr size_t ahead = 16;
-    uint8_t* const holders = static_cast<uint8_t*>(holders_.get());
-    const auto fetch = [&](size_t i) {
-      __builtin_prefetch(holders + (missed[i] & kLineMask), 1);
-      __builtin_prefetch(holders + (victims_[i] & kLineMask), 1);
-    };
-    for (size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
+    uint8_t* const holding = holders();
     int64_t remote = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (i + ahead < count) fetch(i + ahead);
       const Access victim = victims_[i] & kLineMask;
-      if (victim != kNoLine) --holders[victim];
-      remote += holders[missed[i] & kLineMask]++ != 0;
+      if (victim != kNoLine) --holding[victim];
+      remote += holding[missed[i] & kLineMask]++ != 0;
     }
     return remote;
   }

@@ -3,7 +3,7 @@
 //
 // The result is that of one thread, whatever the timing: items are handled one after another, in the order in which
 // they were passed, and each is written by one side at a time. Without a second thread (not wanted, not to be had, or
-// one CPU), an item is handled as it is passed.
+// a machine of one CPU), an item is handled as it is passed.
 #pragma once
 
 #include <atomic>
@@ -54,6 +54,7 @@ class Pipeline {
  private:
   // Waking the other side takes as long as a small item: they are shown to it a few at a time.
   static constexpr uint32_t kPlaces = 32, kPassed = 4;
+  static_assert(kPlaces % kPassed == 0);  // else a full ring could hold items that were not shown
 
   struct Place {
     Item item{};

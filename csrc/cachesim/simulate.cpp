@@ -78,7 +78,7 @@ class SharedSide {
     const std::vector<DomainCounts>& counts = caches_.counts();
     for (size_t d = 0; d < counts.size(); ++d) {
       const int64_t unit = sampling_.unit(step.region, step.window, static_cast<int64_t>(d));
-      spread_.add(stratum(step), unit, static_cast<double>(counts[d].accesses()), misses(counts[d]));
+      if (counts[d].accesses() > 0) spread_.add(stratum(step), unit, misses(counts[d]));
       add_scaled(totals_[d], counts[d], sampling_.scale(stratum(step)));
     }
     spread_.end_segment(stratum(step));
@@ -114,11 +114,12 @@ class Simulation {
       : aggregation_(args),
         machine_(stated(args.llc_bytes)),
         sampling_(aggregation_, machine_),
-        private_(shape(args)),
-        shared_(shape(args), sampling_),
+        shape_(shape(args)),
+        private_(shape_),
+        shared_(shape_, sampling_),
         steps_(
             [this](Step& step) {
-              if (step.kind == Step::kBatch && l2_is_asked_late()) private_.filter_l2(step.batch);
+              if (step.kind == Step::kBatch && l2_is_asked_late(step.batch.worker)) private_.filter_l2(step.batch);
               shared_.handle(step);
             },
             args.threaded) {
@@ -145,9 +146,9 @@ class Simulation {
 
   int64_t workers() const { return aggregation_.schedule.workers; }
 
-  // L2 is asked by the side that has less to do: what is gathered from slices is often there, whole rows seldom are,
-  // and most of their lines keep the shared side busy.
-  bool l2_is_asked_late() const { return aggregation_.walk->packed(); }
+  // The sides are to have as much to do: whole rows, which are seldom in L2, keep the shared side busy alone; what is
+  // gathered from slices often is, and every other worker's L2 is asked there. A worker's is always asked by one side.
+  bool l2_is_asked_late(size_t worker) const { return aggregation_.walk->packed() && worker % 2 == 0; }
 
   HierarchyShape shape(const SimulationArgs& args) const {
     HierarchyShape shape{args.l1, args.l2, {}, {}, false, aggregation_.lines};
@@ -239,7 +240,7 @@ class Simulation {
     took_slot |= accesses.took_slot();
     if (batch.left == 0 && batch.streamed == 0) return false;
     private_.filter_l1(batch);
-    if (!l2_is_asked_late()) private_.filter_l2(batch);
+    if (!l2_is_asked_late(batch.worker)) private_.filter_l2(batch);
     steps_.pass();
     return true;
   }
@@ -256,7 +257,7 @@ class Simulation {
       if (sampling_.deals()) {
         const int64_t past = (ranges[0].begin - worker + workers() - 1) / workers();
         accesses.begin_dealt(region, worker + past * workers(), workers(), ranges[0].end);
-      } else if (sampling_.all_domains()) {
+      } else if (sampling_.helps()) {
         accesses.begin(region, queues, {home, 0});
       } else {
         accesses.begin(region, queues,
@@ -270,6 +271,7 @@ class Simulation {
   Aggregation aggregation_;
   Machine machine_;
   Sampling sampling_;
+  HierarchyShape shape_;
   PrivateCaches private_;
   SharedSide shared_;
   std::vector<WorkerAccesses> accesses_;

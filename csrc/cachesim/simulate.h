@@ -8,13 +8,11 @@
 // and pull their slots from the queues as the schedule's own loop does, so that whoever falls behind takes fewer.
 // Nothing is random.
 //
-// Large aggregations are sampled: of a mixed schedule some of its rounds, then some domains (of a shared queue: every
-// so many slots), then some windows of the slots that gather, of which the first counts for itself because it finds
-// other caches than the rest. Counts are scaled up by the work left out. Under sampling no domain helps another, and a
-// remote hit in a domain left out counts as memory's.
+// Large aggregations are sampled (sampling.h): rounds, domains and windows of the slots are left out, and counts scaled
+// up by the work. Under sampling no domain helps another, and a remote hit in a domain left out counts as memory's.
 //
 // Source: FrontGI (arXiv 2610.34911), section 4, counts last-level misses by hardware counters; the sampling is
-// cluster sampling with a ratio estimator (Cochran, Sampling Techniques, 1977, section 6).
+// stratified, of clusters, with a ratio estimator (Cochran, Sampling Techniques, 1977, chapters 5, 6 and 9).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +49,7 @@ struct SimulationArgs {
 struct Counts {
   std::vector<DomainCounts> domains;  // scaled: their sum estimates the whole; nothing of domains left out
   double sampled = 1;                 // the share of the work that was simulated
-  double error = 0;                   // relative standard error of the LLC's misses in all
+  double error = 0;                   // relative standard error of the LLC's misses in all; infinite if unknown
 };
 
 // Throws std::invalid_argument if a size is out of range. rowptr and col are trusted.

@@ -66,6 +66,12 @@ Footprint measure(const Index* col, int64_t edges, int64_t columns) {
     const int64_t window = std::min(footprint_window(bin), edges);
     footprint.push_back(distinct - times.beyond(bin) / static_cast<double>(edges - window + 1));
   }
+  if (bins > 1) {  // the last is the value at all edges
+    const double before = footprint[footprint.size() - 2];
+    const double known = static_cast<double>(edges - footprint_window(bins - 2));
+    const double asked = static_cast<double>(footprint_window(bins - 1) - footprint_window(bins - 2));
+    footprint.back() = std::min(static_cast<double>(columns), before + (footprint.back() - before) * asked / known);
+  }
   return footprint;
 }
 
@@ -115,6 +121,8 @@ double missed_edges(const Footprint& footprint, double edges, double bytes, cons
     const double growth = rate * g.row_bytes + g.streamed_bytes;
     const double left = bytes - sources * g.row_bytes - window * g.streamed_bytes;
     const double fills = growth > 0 ? window + std::max(0.0, left) / growth : next;
+    const double all_used = rate > 0 ? window + (g.sources / g.blocks - sources) / rate : next;
+    if (last && fills >= all_used) return std::min(g.sources / g.blocks, sources + rate * (edges - window));
     if (last || fills < next || next >= edges) {
       // From here on the cache is full, and a miss is a source that is new in the window that fills it.
       const double cold = std::clamp(fills, window, edges);

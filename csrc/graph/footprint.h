@@ -5,10 +5,12 @@
 // theory of locality", ASPLOS 2013): a cache of c rows is filled by a window of w edges, where footprint(w) = c, and
 // misses at the rate at which the footprint still grows there. Skew (hubs that stay) and local row orders both show.
 //
-// Layout: values at the windows of `footprint_window(0), (1), ...`, four to an octave, linear between them.
+// Layout: values at the windows of `footprint_window(0), (1), ...`, four to an octave, linear between them; at a last
+// window beyond all edges, as it grew up to them.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace frontgi {
@@ -26,13 +28,15 @@ Footprint footprint_of(const void* col, bool wide_index, int64_t edges, int64_t 
 // Of edges whose sources are drawn evenly from `columns`: what is assumed where none was measured.
 Footprint uniform_footprint(int64_t edges, int64_t columns);
 
-// Distinct sources among `window` consecutive edges; beyond the windows known, as it grew in the last of them.
+// Distinct sources among `window` consecutive edges; beyond the windows known, as it grew in the last of them (edges
+// may be a part of a graph's: whoever asks for more knows how many sources there are).
 double distinct_sources(const Footprint& footprint, double window);
 
 // What goes through a cache while a graph's sources are gathered: a source's row, and what streams by with each edge.
 // Of `blocks` equal blocks of the columns, one is gathered from: an edge of it comes with so many others in the graph.
 struct Gathering {
   double row_bytes = 1, streamed_bytes = 0, blocks = 1;
+  double sources = std::numeric_limits<double>::infinity();  // that the graph has
 };
 
 // Edges out of `edges` whose source a least-recently-used cache of `bytes`, cold at first, does not hold.

@@ -15,10 +15,10 @@ constexpr double kVisitsAgain = 4;  // a row that goes on in another block waits
 double line_bytes(double bytes) { return std::ceil(bytes / kLineBytes) * kLineBytes; }
 double per_edge(double bytes, double edges) { return edges > 0 ? bytes / edges : 0; }
 
-// Rows gathered by each of `users` domains, so many edges each: what their caches hold, and what not.
-void gather(Traffic& traffic, double users, double edges, double missed, double row_bytes) {
-  traffic.memory_bytes += users * missed * row_bytes;
-  traffic.llc_bytes += users * (edges - missed) * row_bytes;
+// Rows gathered `times` over, so many edges each time: what the caches hold, and what not.
+void gather(Traffic& traffic, double times, double edges, double missed, double row_bytes) {
+  traffic.memory_bytes += times * missed * row_bytes;
+  traffic.llc_bytes += times * (edges - missed) * row_bytes;
 }
 
 }  // namespace
@@ -41,7 +41,8 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
         static_cast<double>(schedule.kind == ScheduleKind::node_parallel ? std::min(machine.domains(), schedule.workers)
                                                                          : schedule.domains);
     const double row = line_bytes(width * element), own = edges / domains;
-    gather(traffic, domains, own, missed_edges(footprint, own, cache, {row, per_edge(indices, edges), 1}), row);
+    gather(traffic, domains, own, missed_edges(footprint, own, cache, {row, per_edge(indices, edges), 1, columns}),
+           row);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
     traffic.row_visits = rows;
     traffic.regions = 1;
@@ -62,10 +63,10 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   // Of each domain and block.
   const double own = edges / blocks / sharing;
   const double streamed = indices / blocks + rows * kOffsetBytes * (1 - 1 / blocks) + splits + visited * row;
-  const Gathering gathering{row, per_edge(streamed, edges / blocks), blocks};
+  const Gathering gathering{row, per_edge(streamed, edges / blocks), blocks, columns};
   // What was packed just before is there, if the domain packed it and it fits.
   const double found = sharing > 1 ? 0 : std::min(1.0, cache / (block * row));
-  const double cold = distinct_sources(footprint, own * blocks) / blocks;
+  const double cold = std::min(columns, distinct_sources(footprint, own * blocks)) / blocks;
   const double missed = std::max(0.0, missed_edges(footprint, own, cache, gathering) - found * cold);
   gather(traffic, slices * blocks * sharing, own, missed, row);
 
@@ -86,7 +87,7 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
 double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machine& machine, const Rates& rates) {
   const double workers = static_cast<double>(schedule.workers);
   const double domains = static_cast<double>(std::min(machine.domains(), schedule.workers));
-  const double shared = std::max(domains * rates.domain_memory_bytes, workers * rates.socket_memory_bytes);
+  const double shared = std::max(domains * rates.domain_memory_bytes, workers * rates.shared_memory_bytes);
   const double memory = std::min(workers * rates.worker_memory_bytes, shared);
   return traffic.memory_bytes / memory + traffic.llc_bytes / (workers * rates.worker_llc_bytes) +
          traffic.row_visits * rates.row_seconds / workers + traffic.regions * rates.region_seconds;

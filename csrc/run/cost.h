@@ -14,15 +14,16 @@
 
 namespace frontgi {
 
-// What one worker does in a second, and one domain's path to memory: fitted to the times of bench/planner.py on a
-// server core of 2017 (Zen 1, two workers, 8 MiB), held-out cases apart, of schedules that come near the fastest. Which
-// schedule is the cheapest depends on the ratios alone. A cost for each edge, beside its bytes, was fitted to 0; rates
-// of their own for what is packed, written or waits made the fit no better.
+// What one worker does in a second, and one domain's path to memory. A worker's rates and a row are fitted to the times
+// of bench/planner.py (fit_rates.py) on a server core of 2017 (Zen 1, two workers, 8 MiB), held-out cases apart, of
+// schedules that come near the fastest; the paths to memory are those of data sheets, and the wait of a region is small
+// enough not to show. Which schedule is the cheapest depends on the ratios alone. A cost for each edge, beside its
+// bytes, was fitted to 0; rates of their own for what is packed, written or waits made the fit no better.
 struct Rates {
   double worker_llc_bytes = 27e9;      // gathered out of the last-level cache
   double worker_memory_bytes = 6.8e9;  // gathered from memory, with prefetch
   double domain_memory_bytes = 28e9;   // by all workers of a chiplet: a sixteenth of twelve channels
-  double socket_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
+  double shared_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
   double row_seconds = 30e-9;          // a row in one slice: accumulators begun and written, or features packed
   double region_seconds = 5e-6;        // all workers waking, and waiting for the last
 };
@@ -30,7 +31,7 @@ struct Rates {
 struct Traffic {
   double memory_bytes = 0;  // that do not come out of a last-level cache, or go to memory
   double llc_bytes = 0;     // gathered out of one, or packed into it
-  double row_visits = 0;    // rows begun, or packed; a row that goes on in another block waits and is fetched: four
+  double row_visits = 0;    // rows begun, or packed; one that goes on in another block counts four more there
   double regions = 0;
 };
 

@@ -65,7 +65,8 @@ TEST_CASE("footprint: the average over all windows, as counted") {
         const int64_t window = std::min(footprint_window(static_cast<int64_t>(i)), graph.edges());
         CAPTURE(graph.name);
         CAPTURE(window);
-        CHECK(footprint[i] == doctest::Approx(counted_footprint(graph.col, window)));
+        const double found = distinct_sources(footprint, static_cast<double>(window));
+        CHECK(found == doctest::Approx(counted_footprint(graph.col, window)));
       }
       CHECK(footprint_window(static_cast<int64_t>(footprint.size()) - 1) >= graph.edges());
     }
@@ -116,6 +117,17 @@ TEST_CASE("footprint: what else streams through the cache drives rows out, and a
       CHECK(std::abs(missed_edges(footprint, own, bytes, {64, 0, 2}) - in_block) < 0.06 * own);
     }
   }
+}
+
+TEST_CASE("footprint: of a part of the edges, no more sources are missed than there are while the cache has room") {
+  Random random(95);
+  const Graph graph = random_graph("random", 300, 1000, 100'000, random);
+  const Footprint part = footprint_of(graph.col.data(), true, graph.edges(), graph.columns, 2000);
+  CHECK(part.back() <= 1000);
+  const double edges = static_cast<double>(graph.edges());
+  CHECK(missed_edges(part, edges, 64 * 2000, {64, 0, 1, 1000}) == 1000);
+  CHECK(missed_edges(part, edges / 2, 64 * 2000, {64, 0, 2, 1000}) == 500);
+  CHECK(missed_edges(part, edges, 64 * 500, {64, 0, 1, 1000}) > 10'000);
 }
 
 TEST_CASE("footprint: sources drawn evenly") {
