@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from harness import RESULTS, machine, slug
 from tqdm import tqdm
 
@@ -97,11 +98,13 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", nargs="+", metavar="GRAPH", help="only cases of these")
     parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of one, the model uses one")
     parser.add_argument("--out", type=Path, help="where the JSON goes (default: bench/results)")
     args = parser.parse_args(argv)
-    described = machine(1)
+    torch.set_num_threads(args.threads)
+    described = machine(args.threads)
     cases = [case for case in CASES if not args.graphs or case.graph in args.graphs]
-    run: dict[str, Any] = {"machine": described, "samples": args.samples, "cases": []}
+    run: dict[str, Any] = {"machine": described, "samples": args.samples, "threads": args.threads, "cases": []}
     graphs: dict[str, Graph] = {}
     for case in tqdm(cases):
         if case.graph not in graphs:

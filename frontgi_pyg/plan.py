@@ -129,7 +129,7 @@ class Cost:
     Args:
         memory_bytes: Bytes that do not come out of a last-level cache, or go to memory.
         llc_bytes: Bytes gathered out of last-level caches, or packed into them.
-        row_visits: Rows begun or packed; one that goes on in another block of columns counts four times more there.
+        row_visits: Rows begun or packed; one that goes on in another block of columns counts four more there.
         regions: Times that all workers wait for the last of them.
         seconds: From all of these and the rates of a server core: to compare schedules by.
     """
@@ -302,8 +302,8 @@ def plan(
         >>> plan(graph, width=16).schedule.kind
         'serial'
     """
-    if width < 0 or (out_width is not None and out_width < 0):
-        raise ValueError(f"plan: widths must not be negative (got {width} and {out_width})")
+    if not all(0 <= given < 1 << 40 for given in (width, out_width or 0)):
+        raise ValueError(f"plan: widths must not be negative, nor 2^40 or more (got {width} and {out_width})")
     if schedule is None and (slice_width or block_columns):
         raise ValueError(
             f"plan: slice_width and block_columns go with schedule='mixed' (got {slice_width} and {block_columns})"

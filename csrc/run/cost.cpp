@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace frontgi {
 namespace {
@@ -14,6 +15,15 @@ constexpr double kVisitsAgain = 4;  // a row that goes on in another block waits
 
 double line_bytes(double bytes) { return std::ceil(bytes / kLineBytes) * kLineBytes; }
 double per_edge(double bytes, double edges) { return edges > 0 ? bytes / edges : 0; }
+
+// The mean of what body(bytes) is for the caches that a domain's is taken for.
+template <class Body>
+double over_caches(const Machine& machine, const Body& body) {
+  double sum = 0;
+  for (const double share : kGatheringSharesOfLlc)
+    sum += body(static_cast<double>(machine.smallest_llc_bytes()) * share);
+  return sum / static_cast<double>(std::size(kGatheringSharesOfLlc));
+}
 
 // Rows gathered `times` over, so many edges each time: what the caches hold, and what not.
 void gather(Traffic& traffic, double times, double edges, double missed, double row_bytes) {
@@ -32,7 +42,6 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
   const double edges = static_cast<double>(shape.edges), element = static_cast<double>(shape.element_bytes);
   const double width = static_cast<double>(shape.width);
-  const double cache = static_cast<double>(machine.smallest_llc_bytes()) * kGatheringShareOfLlc;
   const double indices = edges * kIndexBytes + rows * kOffsetBytes;
   const double features = columns * line_bytes(width * element), outputs = rows * line_bytes(width * element);
 
@@ -41,8 +50,9 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
         static_cast<double>(schedule.kind == ScheduleKind::node_parallel ? std::min(machine.domains(), schedule.workers)
                                                                          : schedule.domains);
     const double row = line_bytes(width * element), own = edges / domains;
-    gather(traffic, domains, own, missed_edges(footprint, own, cache, {row, per_edge(indices, edges), 1, columns}),
-           row);
+    const Gathering gathering{row, per_edge(indices, edges), 1, columns};
+    const auto missed = [&](double cache) { return missed_edges(footprint, own, cache, gathering); };
+    gather(traffic, domains, own, over_caches(machine, missed), row);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
     traffic.row_visits = rows;
     traffic.regions = 1;
@@ -64,15 +74,18 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double own = edges / blocks / sharing;
   const double streamed = indices / blocks + rows * kOffsetBytes * (1 - 1 / blocks) + splits + visited * row;
   const Gathering gathering{row, per_edge(streamed, edges / blocks), blocks, columns};
-  // What was packed just before is there, if the domain packed it and it fits.
-  const double found = sharing > 1 ? 0 : std::min(1.0, cache / (block * row));
   const double cold = std::min(columns, distinct_sources(footprint, own * blocks)) / blocks;
-  const double missed = std::max(0.0, missed_edges(footprint, own, cache, gathering) - found * cold);
+  const double missed = over_caches(machine, [&](double cache) {
+    // What was packed just before is there, if the domain packed it and it fits.
+    const double found = sharing > 1 ? 0 : std::min(1.0, cache / (block * row));
+    return std::max(0.0, missed_edges(footprint, own, cache, gathering) - found * cold);
+  });
   gather(traffic, slices * blocks * sharing, own, missed, row);
 
   traffic.llc_bytes += features;                                       // packed
   traffic.memory_bytes += features + (shape.fused ? 2 : 1) * outputs;  // read back to be multiplied
-  if (block * row > cache) traffic.memory_bytes += 2 * features;       // written to memory, its lines fetched before
+  // Written to memory, its lines fetched before.
+  traffic.memory_bytes += over_caches(machine, [&](double cache) { return block * row > cache ? 2 * features : 0; });
   traffic.memory_bytes += slices * (indices + (blocks - 1) * rows * (2 * kSplitBytes + kOffsetBytes));
   traffic.memory_bytes += (blocks - 1) * 2 * visited * line_bytes(width * element);
   traffic.row_visits = slices * (columns + rows + kVisitsAgain * (blocks - 1) * visited);

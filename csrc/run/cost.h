@@ -24,7 +24,7 @@ struct Rates {
   double worker_memory_bytes = 6.8e9;  // gathered from memory, with prefetch
   double domain_memory_bytes = 28e9;   // by all workers of a chiplet: a sixteenth of twelve channels
   double shared_memory_bytes = 3.5e9;  // a worker's share of a socket's memory, where a domain is more than a chiplet
-  double row_seconds = 30e-9;          // a row in one slice: accumulators begun and written, or features packed
+  double row_seconds = 27e-9;          // a row in one slice: accumulators begun and written, or features packed
   double region_seconds = 5e-6;        // all workers waking, and waiting for the last
 };
 
@@ -43,7 +43,9 @@ double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machi
 
 // Share of a domain's cache that a packed slice may take: measured best on 8 and 32 MiB.
 constexpr double kSliceShareOfLlc = 0.55;
-// What a cache is worth that does not choose by use alone, for gathered rows and what streams by between two uses.
-constexpr double kGatheringShareOfLlc = 0.62;
+// What a cache is worth to gathered rows and what streams by between two uses: its misses are taken to be the mean of
+// those of two smaller ones. Times of small caches are fitted best by the one share, counts of the cache model by the
+// other; and misses of real sets grow less abruptly than a list's where a slice just fits.
+constexpr double kGatheringSharesOfLlc[] = {0.62, 0.9};
 
 }  // namespace frontgi
