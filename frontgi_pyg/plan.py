@@ -302,8 +302,10 @@ def plan(
         >>> plan(graph, width=16).schedule.kind
         'serial'
     """
-    if not all(0 <= given < 1 << 40 for given in (width, out_width or 0)):
-        raise ValueError(f"plan: widths must not be negative, nor 2^40 or more (got {width} and {out_width})")
+    if width < 0 or (out_width is not None and out_width < 0):
+        raise ValueError(f"plan: widths must not be negative (got {width} and {out_width})")
+    if max(width, out_width or 0) >= 1 << 62:
+        raise ValueError(f"plan: widths are beyond any machine (got {width} and {out_width})")
     if schedule is None and (slice_width or block_columns):
         raise ValueError(
             f"plan: slice_width and block_columns go with schedule='mixed' (got {slice_width} and {block_columns})"

@@ -285,6 +285,7 @@ def test_a_forced_schedule_is_completed_by_the_planner() -> None:
         (r"there must be at least one worker \(got 0\)", {"workers": 0}),
         (r"slice_width and block_columns go with schedule='mixed' \(got 16 and 0\)", {"slice_width": 16}),
         (r"rows of 1152921504606846976 features make more bytes than there are addresses", {"width": 1 << 60}),
+        (r"widths are beyond any machine \(got 99999999999999999999 and None\)", {"width": 99999999999999999999}),
     ],
 )
 def test_what_cannot_run_is_refused(message: str, arguments: dict[str, Any]) -> None:
