@@ -177,7 +177,7 @@ class Sampling {
   // are too few to choose from. A window is long enough to fill the caches twice: the others are not to see what the
   // first finds there.
   int64_t cut_into_windows(double share) {
-    if (share >= 1) return 0;
+    if (share >= 1 || a_.schedule.domains > machine_.domains()) return 0;  // queues without workers of their own wait
     const auto queues = static_cast<double>(a_.schedule.domains), slots = static_cast<double>(a_.schedule.slots);
     const double queue_slots = std::max(1.0, walk_.packed() ? slots : slots / queues);
     const double work =

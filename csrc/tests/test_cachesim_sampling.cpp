@@ -195,6 +195,21 @@ TEST_CASE("simulate: caches of different sizes do not stand for each other") {
   }
 }
 
+TEST_CASE("simulate: of a plan for more domains than the machine has, no queue is left without workers") {
+  Random random(15);
+  const Graph graph = random_graph("uniform", 2000, 2000, 100'000, random);
+  for (const NamedSchedule& named :
+       std::vector<NamedSchedule>{{"by rows", schedule_of(ScheduleKind::hierarchical, 6, 3, 300)},
+                                  {"slices", schedule_of(ScheduleKind::mixed, 6, 3, 100, 16)}}) {
+    SimulationArgs args = scaled_down(graph, 240, named.schedule, 1, 32 << 10);
+    args.l2.bytes = 0;
+    const double accesses = static_cast<double>(sum(simulate(args)).accesses());
+    args.max_accesses = static_cast<int64_t>(0.2 * accesses);
+    CAPTURE(named.name);
+    CHECK(static_cast<double>(sum(simulate(args)).accesses()) == doctest::Approx(accesses).epsilon(0.02));
+  }
+}
+
 TEST_CASE("simulate: what a warm pass leaves is not found by the same part of the work") {
   Random random(14);
   const Graph graph = random_graph("uniform", 4000, 4000, 400'000, random);
