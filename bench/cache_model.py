@@ -7,8 +7,8 @@ and mixed ones, and the planner's choice. For every graph and topology, the mode
 least time by the planner's own cost formula, from the bytes that the model counted instead of estimated ones.
 
 Everything here is modelled, and nothing is timed. Large aggregations are sampled (``frontgi_pyg.cachesim``); a schedule
-that the planner takes for much slower than its choice is left out. Where memory is short, graphs are drawn with a
-stated share of their edges over all of their nodes.
+that the planner takes for much slower than its choice is left out, if it is not among the few that it takes for the
+cheapest. Where memory is short, graphs are drawn with a stated share of their edges over all of their nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ TOPOLOGIES = {
 }
 WIDTH = 1024
 BLOCKS_MAX = 64
-HOPELESS = 1.5  # a schedule the planner takes for so many times slower than its choice is left out
+HOPELESS = 1.5  # a schedule the planner takes for so many times slower than its choice is left out,
+SIMULATED_MIN = 4  # if so many cheaper ones are simulated
 CACHES_FILLED = 64  # accesses that are simulated at least: so many times the lines of a last-level cache
 # FrontGI, tables 8 and 9: last-level misses of node parallelism and of its better schedule, in millions.
 PAPER_MISSES = {"S19": (3575, 1057), "PC": (1543, 503), "HU": (6336, 2302), "RT": (12494, 6267), "YH": (26812, 12578),
@@ -98,29 +99,32 @@ def tables_8_and_9(graph: Graph, max_accesses: int, known: dict[str, Any]) -> di
     return found
 
 
+def blocks_of(graph: Graph, asked: AskedSchedule) -> int:
+    return -(-graph.num_src_nodes // asked.block_columns) if asked.block_columns else 1
+
+
 def choices(graph: Graph, topology: str, max_accesses: int, known: dict[str, Any]) -> dict[str, Any]:
     """The modelled misses and time of every schedule the planner could have chosen; of those known, judged anew."""
     made = plan(graph, WIDTH, topology=Topology.parse(topology))
     chosen = chosen_by(made)
     max_accesses = max(max_accesses, CACHES_FILLED * max(size or 0 for size in made.llc_bytes) // 64)
+    sides = {label(asked): asked for asked in (chosen, *candidates(made))}
+    sides = {name: asked for name, asked in sides.items() if blocks_of(graph, asked) <= BLOCKS_MAX}
+    planner_seconds = {name: made.cost(asked).seconds for name, asked in sides.items()}
+    hopeful = sorted(sides, key=planner_seconds.__getitem__)
+    limit = max(HOPELESS * planner_seconds[label(chosen)], planner_seconds[hopeful[:SIMULATED_MIN][-1]])
     found: dict[str, dict[str, Any]] = {}
-    left_out = set()
-    for asked in (chosen, *candidates(made)):
-        blocks = -(-graph.num_src_nodes // asked.block_columns) if asked.block_columns else 1
-        if label(asked) in found or blocks > BLOCKS_MAX:
-            continue
-        side, counts = again(made, asked), known.get(label(asked))
-        if counts is None:
-            hopeless = made.cost(asked).seconds > HOPELESS * made.cost(chosen).seconds
-            if asked != chosen and hopeless:
-                left_out.add(label(asked))
-                continue
+    for name, asked in sides.items():
+        side, counts = again(made, asked), known.get(name)
+        if counts is None and planner_seconds[name] <= limit:
             counts = counted(simulate(side, remote=False, max_accesses=max_accesses))
-        found[label(asked)] = {
+        if counts is None:
+            continue
+        found[name] = {
             **counts,
             "compulsory_lines": compulsory_lines(side),
             "seconds": made.cost(asked, (counts["memory_bytes"], 64 * counts["llc_hits"])).seconds,
-            "planner_seconds": made.cost(asked).seconds,
+            "planner_seconds": planner_seconds[name],
         }
     seconds = {name: case["seconds"] for name, case in found.items()}
     best = min(seconds, key=seconds.__getitem__)
@@ -129,7 +133,7 @@ def choices(graph: Graph, topology: str, max_accesses: int, known: dict[str, Any
         "best": best,
         "chosen_to_best": seconds[label(chosen)] / seconds[best],
         "schedules": found,
-        "left_out": sorted(left_out),
+        "left_out": sorted(sides.keys() - found.keys()),
     }
 
 
