@@ -96,14 +96,14 @@ class PrivateCaches {
   // Leaves of the batch what a level missed, and appends what was written and hit.
   void filter_l1(Batch& batch) {
     batch.written = 0;
-    filter(l1_, kL1, batch, victims_);
+    filter(l1_, kL1, batch);
   }
-  void filter_l2(Batch& batch) { filter(l2_, kL2, batch, l2_victims_); }
+  void filter_l2(Batch& batch) { filter(l2_, kL2, batch); }
 
  private:
-  using Victims = std::array<Access, kBatchMax>;
-
-  static void filter(std::vector<Cache>& caches, Level level, Batch& batch, Victims& victims) {
+  // Of different workers on different threads at once.
+  static void filter(std::vector<Cache>& caches, Level level, Batch& batch) {
+    std::array<Access, kBatchMax> victims;  // nobody asks for them
     Access* const written_before = batch.written_lines.data();
     Access* written = written_before + batch.written;
     batch.asked[level] = static_cast<int64_t>(batch.left);
@@ -113,7 +113,6 @@ class PrivateCaches {
 
   TagSpace tags_;
   std::vector<Cache> l1_, l2_;
-  Victims victims_, l2_victims_;
 };
 
 // The last-level caches, and the counts of all levels.
