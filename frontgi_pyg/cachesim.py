@@ -82,9 +82,10 @@ class Simulation:
         remote: Of what the LLC missed, what another domain's LLC had. All misses if it was not asked for.
         memory: The rest.
         accesses: Accesses to lines in all, those streamed included.
-        sampled: Share of the work that was simulated. Below 1, counts are scaled up to the whole, those of domains left
-            out are 0, and remote hits are too few.
-        error: Relative standard error of the LLC's misses in all, from sampling; 0 if nothing was left out.
+        sampled: Share of the work that was simulated. Below 1, counts are scaled up to the whole; where domains are
+            left out, theirs are 0, and remote hits are too few.
+        error: Relative standard error of the LLC's misses in all, from sampling; 0 if nothing was left out, infinite if
+            too little was simulated to tell.
     """
 
     l1: LevelCounts

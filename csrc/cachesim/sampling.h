@@ -17,7 +17,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "accesses.h"
@@ -53,13 +52,14 @@ class Sampling {
   bool round_in(int64_t round) const { return round_in_[static_cast<size_t>(round)]; }
   int64_t first_region(int64_t round) const { return round * regions_a_round_; }
   int64_t regions_a_round() const { return regions_a_round_; }
+  int64_t queue_count(int64_t region) const { return static_cast<int64_t>(walk_.queues(region).size()); }
 
   // Packing is done whole: what is gathered behind it depends on all of it.
   int64_t windows(int64_t region) const { return walk_.packs(region) ? 1 : windows_; }
   // Other ones in every round: edges' indices that an earlier round left in the caches are not to be found.
   bool window_in(int64_t region, int64_t window) const {
     if (walk_.packs(region) || window == 0) return true;
-    return window_in_[static_cast<size_t>(1 + (window - 1 + region / regions_a_round_) % (windows_ - 1))];
+    return window_in_[static_cast<size_t>(1 + (window - 1 + round_of(region)) % (windows_ - 1))];
   }
   std::vector<WorkQueues::Range> queues(int64_t region, int64_t window) const {
     std::vector<WorkQueues::Range> ranges = walk_.queues(region);
@@ -82,11 +82,11 @@ class Sampling {
 
   size_t stratum(int64_t region, int64_t window) const {
     const Part part = walk_.packs(region) ? kPacks : window == 0 ? kFirstWindow : kOtherWindows;
-    return (region < regions_a_round_ ? size_t{0} : size_t{kParts}) + part;
+    return (round_of(region) == 0 ? size_t{0} : size_t{kParts}) + part;
   }
   // The unit that a domain's share of a segment belongs to; all blocks of columns have the same windows.
   int64_t unit(int64_t region, int64_t window, int64_t domain) const {
-    return walk_.packed() || all_domains_ ? region / regions_a_round_ * windows_ + window : domain;
+    return walk_.packed() || all_domains_ ? round_of(region) * windows_ + window : domain;
   }
   // Of a unit that is simulated, none if it has no work.
   double work(size_t stratum, int64_t unit) const {
@@ -107,7 +107,7 @@ class Sampling {
   double slice_lines(int64_t region, int64_t queue) const {
     return lines_of((walk_.slice_end(region, queue) - walk_.slice_begin(region, queue)) * a_.element_bytes());
   }
-  int64_t queue_count(int64_t region) const { return static_cast<int64_t>(walk_.queues(region).size()); }
+  int64_t round_of(int64_t region) const { return region / regions_a_round_; }
 
   // Accesses, roughly: each edge's lines and index, each row's output; whenever a row's edges are walked, where they
   // lie; with blocks, what the row has come to, written and read again.
@@ -234,7 +234,7 @@ class Sampling {
 
   void add(int64_t region, int64_t window, int64_t domain, double work) {
     const size_t of = stratum(region, window);
-    const bool in = round_in(region / regions_a_round_) && window_in(region, window) &&
+    const bool in = round_in(round_of(region)) && window_in(region, window) &&
                     (all_domains_ || domain_in_[static_cast<size_t>(domain)]);
     all_[of] += work;
     if (!in || work == 0) return;

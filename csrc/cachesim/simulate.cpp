@@ -166,9 +166,7 @@ class Simulation {
     return shape;
   }
 
-  int64_t queues(int64_t round) const {
-    return static_cast<int64_t>(sampling_.queues(sampling_.first_region(round), 0).size());
-  }
+  int64_t queues(int64_t round) const { return sampling_.queue_count(sampling_.first_region(round)); }
 
   // In the last round of a mixed schedule there may be fewer queues, each with more workers.
   bool ever_in(int64_t worker) const {

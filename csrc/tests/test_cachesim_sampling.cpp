@@ -161,13 +161,13 @@ TEST_CASE("simulate: windows wait until the workers' own caches are full") {
 TEST_CASE("simulate: a hub whose row is one worker's is simulated whatever is asked for") {
   const int64_t nodes = 5000;
   for (const int64_t hub : {int64_t{0}, nodes / 2, nodes - 1}) {
+    Edges edges;
+    for (int64_t source = 0; source < nodes; ++source) edges.emplace_back(hub, source);
+    const Graph graph = graph_of("star", nodes, nodes, edges);
     for (const NamedSchedule& named :
          std::vector<NamedSchedule>{{"hierarchical", schedule_of(ScheduleKind::hierarchical, 8, 4, 128)},
                                     {"node-parallel", schedule_of(ScheduleKind::node_parallel, 8, 1, 300)},
                                     {"slices", schedule_of(ScheduleKind::mixed, 8, 1, 128, 16)}}) {
-      Edges edges;
-      for (int64_t source = 0; source < nodes; ++source) edges.emplace_back(hub, source);
-      const Graph graph = graph_of("star", nodes, nodes, edges);
       SimulationArgs args = scaled_down(graph, 64, named.schedule, named.schedule.domains, 16 << 10);
       const double accesses = static_cast<double>(sum(simulate(args)).accesses());
       for (const int64_t most : {int64_t{1}, int64_t{1000}, int64_t{20'000}}) {
