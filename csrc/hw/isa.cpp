@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "isa.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 
@@ -26,7 +27,11 @@ bool has_f16c() {
 #endif
 
 std::vector<Candidate> candidates() {
+#if defined(__aarch64__)
+  std::vector<Candidate> found = {{"neon", &neon::table}};
+#else
   std::vector<Candidate> found = {{"baseline", &baseline::table}};
+#endif
 #if defined(__x86_64__)
   // The compiler's run-time checks ask the operating system too (XGETBV), not the processor alone.
   __builtin_cpu_init();
@@ -55,10 +60,9 @@ std::vector<std::string> available_isas() {
 }
 
 std::string current_isa() {
-  for (const Candidate& candidate : candidates()) {
-    if (candidate.table == current().load(std::memory_order_acquire)) return candidate.name;
-  }
-  return "baseline";
+  const std::vector<Candidate> all = candidates();
+  const KernelTable* table = &kernels();
+  return std::find_if(all.begin(), all.end(), [&](const Candidate& c) { return c.table == table; })->name;
 }
 
 void force_isa(const std::string& name) {

@@ -11,7 +11,7 @@
 
 namespace frontgi {
 
-// Names of the tables this machine can run, narrowest first: "baseline", "avx2", "avx512".
+// Names of the tables this machine can run, narrowest first: "baseline", "avx2", "avx512"; on AArch64 "neon" alone.
 std::vector<std::string> available_isas();
 
 // The name of the table in use.

@@ -11,11 +11,7 @@
 
 namespace frontgi::FRONTGI_ISA {
 
-#if FRONTGI_VECTOR_BYTES == 64
-constexpr int kWide = 16;  // of 32 registers
-#else
-constexpr int kWide = 8;  // of 16
-#endif
+constexpr int kWide = kRegisters / 2;
 constexpr int kMiddle = 4, kNarrow = 2;
 // How much of the gathered stream is in flight, and into which cache. Into L2 (hint 2): a prefetch into L1 took 1.2 to
 // 1.7 times as long on graphs whose rows come from memory, one past the caches (hint 0) 1.4 times. Eight edges ahead;

@@ -15,6 +15,8 @@ namespace frontgi::FRONTGI_ISA {
 constexpr int kPanelRows = 14;  // 28 accumulators, two vectors of B, one of A, of 32 registers
 #elif FRONTGI_VECTOR_BYTES == 32
 constexpr int kPanelRows = 6;  // 12, 2 and 1 of 16
+#elif defined(__aarch64__)
+constexpr int kPanelRows = 10;  // 20, 2 and up to 10 of 32, loaded ahead: with 12 rows GCC keeps some in memory
 #else
 constexpr int kPanelRows = 4;  // 8, 2 and 1 of 16, and one for the product
 #endif
@@ -22,8 +24,8 @@ constexpr int kPanelVectors = 2;
 constexpr int64_t kBlock = 256;
 constexpr int64_t kBlockStride = kBlock + 16;  // so that rows start in different cache sets
 // Rows this narrow are multiplied where they lie: packing them took a fifth of the time. Not where a panel has more
-// rows than there are registers for their addresses.
-constexpr int64_t kUnpacked = kPanelRows <= 6 ? 64 : 0;
+// rows than there are registers for their addresses: x86-64 has 16, AArch64 31.
+constexpr int64_t kUnpacked = FRONTGI_VECTOR_BYTES == 64 ? 0 : 64;
 
 template <class A>
 constexpr int64_t kPanelColumns = kPanelVectors * kLanes<A>;

@@ -130,9 +130,15 @@ struct KernelTable {
   GemmKernels gemm_f64;
 };
 
+#if defined(__aarch64__)
+namespace neon {
+extern const KernelTable table;
+}
+#else
 namespace baseline {
 extern const KernelTable table;
 }
+#endif
 #if defined(__x86_64__)
 namespace avx2 {
 extern const KernelTable table;

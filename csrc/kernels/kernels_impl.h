@@ -8,11 +8,14 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12's own AVX-512 header reads an "undefined" register on purpose and is warned about it once inlined.
+// GCC 12's own AVX-512 header reads an "undefined" register on purpose and is warned about it once inlined. For
+// AArch64 it does not see that the loop over a row's chains runs at least once.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #endif
 
 #include "kernels.h"

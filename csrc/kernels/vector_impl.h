@@ -17,6 +17,12 @@ using Vector = typename VectorOf<A>::type;
 template <class A>
 constexpr int kLanes = VectorOf<A>::lanes;
 
+#if FRONTGI_VECTOR_BYTES == 64 || defined(__aarch64__)
+constexpr int kRegisters = 32;
+#else
+constexpr int kRegisters = 16;
+#endif
+
 typedef uint16_t Bits16 __attribute__((vector_size(FRONTGI_VECTOR_BYTES / 2)));
 typedef uint32_t Bits32 __attribute__((vector_size(FRONTGI_VECTOR_BYTES)));
 
@@ -108,6 +114,8 @@ FRONTGI_INLINE Vector<float> load(const Half* p) {
   return (Vector<float>)_mm512_maskz_cvtph_ps(__mmask16(0xffff), load_bytes<__m256i>(p));
 #elif FRONTGI_VECTOR_BYTES == 32
   return (Vector<float>)_mm256_cvtph_ps(load_bytes<__m128i>(p));
+#elif defined(__aarch64__)
+  return (Vector<float>)vcvt_f32_f16(load_bytes<float16x4_t>(p));
 #else
   Vector<float> v;
   for (int i = 0; i < kLanes<float>; ++i) v[i] = widen(p[i]);
@@ -128,6 +136,8 @@ FRONTGI_INLINE void store(Half* p, Vector<float> v) {
   store_bytes(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 #elif FRONTGI_VECTOR_BYTES == 32
   store_bytes(p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+  store_bytes(p, vcvt_f16_f32((float32x4_t)v));
 #else
   for (int i = 0; i < kLanes<float>; ++i) p[i] = narrow<Half>(v[i]);
 #endif
@@ -183,9 +193,37 @@ template <>
 FRONTGI_INLINE void store_first<float>(float* p, Vector<float> v, int n) {
   _mm256_maskstore_ps(p, first_lanes_mask(n), (__m256)v);
 }
+#elif defined(__aarch64__)
+// Lane by lane into a register: a copy in memory would be read as a whole before its lanes are written.
+template <>
+FRONTGI_INLINE Vector<float> load_first<float>(const float* p, int n) {
+  float32x4_t v = vld1q_lane_f32(p, vdupq_n_f32(0), 0);
+  if (n > 1) v = vld1q_lane_f32(p + 1, v, 1);
+  if (n > 2) v = vld1q_lane_f32(p + 2, v, 2);
+  return (Vector<float>)v;
+}
+template <>
+FRONTGI_INLINE Vector<double> load_first<double>(const double* p, int) {
+  return (Vector<double>)vcombine_f64(vld1_f64(p), vdup_n_f64(0));
+}
+FRONTGI_INLINE uint16x4_t load_first_bits(const uint16_t* p, int n) {
+  uint16x4_t v = vld1_lane_u16(p, vdup_n_u16(0), 0);
+  if (n > 1) v = vld1_lane_u16(p + 1, v, 1);
+  if (n > 2) v = vld1_lane_u16(p + 2, v, 2);
+  return v;
+}
+template <>
+FRONTGI_INLINE Vector<float> load_first<Bf16>(const Bf16* p, int n) {
+  return (Vector<float>)vshlq_n_u32(vmovl_u16(load_first_bits(&p->bits, n)), 16);
+}
+template <>
+FRONTGI_INLINE Vector<float> load_first<Half>(const Half* p, int n) {
+  return (Vector<float>)vcvt_f32_f16(vreinterpret_f16_u16(load_first_bits(&p->bits, n)));
+}
 #endif
 
-// ---- stores around the cache: p must be aligned to a vector
+// ---- stores around the cache (AArch64's take pairs of registers, and its cores see long runs of stores themselves):
+// p must be aligned to a vector
 // ------------------------------------------------------------
 
 template <class T>
@@ -242,13 +280,11 @@ FRONTGI_INLINE Vector<double> multiply_add<double>(Vector<double> a, Vector<doub
 #elif defined(__aarch64__)
 template <>
 FRONTGI_INLINE Vector<float> multiply_add<float>(Vector<float> a, Vector<float> b, Vector<float> c) {
-  for (int i = 0; i < kLanes<float>; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return c;
+  return (Vector<float>)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
 template <>
 FRONTGI_INLINE Vector<double> multiply_add<double>(Vector<double> a, Vector<double> b, Vector<double> c) {
-  for (int i = 0; i < kLanes<double>; ++i) c[i] = __builtin_fma(a[i], b[i], c[i]);
-  return c;
+  return (Vector<double>)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
 }
 #endif
 
