@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 
-.PHONY: demo test build lint format types ctest sanitize peers bench clean
+.PHONY: demo test build lint format types ctest ctest-arm sanitize peers bench clean
 
 demo: $(VENV)/.demo ## Build, then the main job on a real graph.
 	$(BIN)/python examples/demo.py
@@ -67,6 +67,11 @@ ctest:
 	cmake -S . -B $(BUILD)/core -G Ninja -DCMAKE_BUILD_TYPE=Release
 	cmake --build $(BUILD)/core
 	ctest --test-dir $(BUILD)/core --output-on-failure
+
+ctest-arm: ## The C++ tests for AArch64, cross-compiled and run by qemu-user.
+	cmake -S . -B $(BUILD)/arm -G Ninja -DCMAKE_BUILD_TYPE=Release --toolchain csrc/aarch64-linux-gnu.cmake
+	cmake --build $(BUILD)/arm
+	ctest --test-dir $(BUILD)/arm --output-on-failure
 
 sanitize:
 	cmake -S . -B $(BUILD)/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRONTGI_SANITIZE=address,undefined
