@@ -89,7 +89,7 @@ def available_isas() -> tuple[str, ...]:
 
 
 def current_isa() -> str:
-    """Returns the instruction set in use: ``"baseline"``, ``"avx2"`` or ``"avx512"``."""
+    """Returns the instruction set in use: ``"baseline"``, ``"avx2"`` or ``"avx512"``; on AArch64 ``"neon"``."""
     return str(torch.ops.frontgi.isa().split()[0])
 
 

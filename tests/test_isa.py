@@ -64,6 +64,9 @@ def test_each_is_right_and_aggregates_to_the_same_bits(
 
 
 def test_those_there_are_those_of_the_processor() -> None:
+    if platform.machine() in ("aarch64", "arm64"):
+        assert available_isas() == ("neon",)
+        return
     assert available_isas()[0] == "baseline"
     if platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists():
         pytest.skip("the flags of the processor are not known")
