@@ -222,10 +222,10 @@ FRONTGI_INLINE Vector<float> load_first<Half>(const Half* p, int n) {
 }
 #endif
 
-// ---- stores around the cache (AArch64's take pairs of registers, and its cores see long runs of stores themselves):
-// p must be aligned to a vector
+// ---- stores around the cache: p must be aligned to a vector
 // ------------------------------------------------------------
 
+// AArch64 keeps to plain stores: its STNP takes a pair of registers and is a hint alone.
 template <class T>
 FRONTGI_INLINE void store_stream(T* p, Vector<Accumulator<T>> v) {
   store(p, v);
