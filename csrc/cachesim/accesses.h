@@ -248,12 +248,12 @@ class WorkerAccesses {
     return !waits_ || piece_edges_begin_ < piece_edges_end_;
   }
 
-  // The kernel's pieces: 16 vectors (8 where there are but 16 registers), 4, 2, one, a part of one.
+  // The kernel's pieces: 16 vectors (8 where there are but 16 registers), half as many, ..., one, a part of one.
   void begin_piece() {
     const int64_t lanes = a_->args.vector_bytes / a_->accumulator_bytes(), left = row_features_end_ - feature_;
     piece_end_ = row_features_end_;
     tail_ = left < lanes;
-    for (const int64_t vectors : {int64_t{a_->args.vector_bytes == 64 ? 16 : 8}, int64_t{4}, int64_t{2}, int64_t{1}}) {
+    for (int64_t vectors = a_->args.vector_bytes == 64 ? 16 : 8; vectors > 0; vectors /= 2) {
       if (vectors * lanes > left) continue;
       piece_end_ = feature_ + vectors * lanes;
       break;

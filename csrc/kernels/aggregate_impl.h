@@ -2,17 +2,16 @@
 // Aggregate over the rows of a CSR adjacency (FrontGI, algorithm 2), for one instruction set.
 //
 // Idea: the accumulators of a piece of a row stay in registers over all of the row's edges, and the output is
-// written once. A row is cut into pieces of kWide vectors, then kMiddle, kNarrow, one, then a masked tail; each piece
-// walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too).
-// Layout: see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety.
-// Bits: every lane does the same multiply, then add, unfused, edge by edge, in chains cut by position in the row alone,
-// so pieces and instruction sets agree.
+// written once. A row is cut into pieces of kWide vectors, then of half as many, ..., one, then a masked tail; each
+// piece walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too). Layout:
+// see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety. Bits:
+// every lane does the same multiply, then add, unfused, edge by edge, in chains cut by position in the row alone, so
+// pieces and instruction sets agree.
 #pragma once
 
 namespace frontgi::FRONTGI_ISA {
 
 constexpr int kWide = kRegisters / 2;
-constexpr int kMiddle = 4, kNarrow = 2;
 // How much of the gathered stream is in flight, and into which cache. Into L2 (hint 2): a prefetch into L1 took 1.2 to
 // 1.7 times as long on graphs whose rows come from memory, one past the caches (hint 0) 1.4 times. Eight edges ahead;
 // four were 1.2 times slower, sixteen the same.
@@ -171,9 +170,18 @@ FRONTGI_INLINE void reduce_piece(const AggregateArgs& args, const RowOfEdges& r,
   }
 }
 
+// Whole vectors of a row from feature f on, in pieces of NV, then of half as many. Returns the feature behind them.
+template <class T, class Index, Reduce R, bool Weighted, int NV>
+FRONTGI_INLINE int64_t reduce_pieces(const AggregateArgs& args, const RowOfEdges& r, int64_t f, T* out) {
+  constexpr int64_t features = NV * kLanes<Accumulator<T>>;
+  for (; f + features <= args.width; f += features)
+    reduce_piece<T, Index, R, Weighted, NV, false>(args, r, f, 0, out + f);
+  if constexpr (NV > 1) return reduce_pieces<T, Index, R, Weighted, NV / 2>(args, r, f, out);
+  return f;
+}
+
 template <class T, class Index, Reduce R, bool Weighted>
 void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_end) {
-  constexpr int L = kLanes<Accumulator<T>>;
   const int64_t width = args.width;
   RowOfEdges r{};
   const int64_t row_bytes = width * int64_t(sizeof(T));
@@ -192,17 +200,7 @@ void aggregate_range(const AggregateArgs& args, int64_t row_begin, int64_t row_e
       out += args.out_stride;
       continue;
     }
-    int64_t f = 0;
-    for (; f + kWide * L <= width; f += kWide * L)
-      reduce_piece<T, Index, R, Weighted, kWide, false>(args, r, f, 0, out + f);
-    for (; f + kMiddle * L <= width; f += kMiddle * L)
-      reduce_piece<T, Index, R, Weighted, kMiddle, false>(args, r, f, 0, out + f);
-    for (; f + kNarrow * L <= width; f += kNarrow * L)
-      reduce_piece<T, Index, R, Weighted, kNarrow, false>(args, r, f, 0, out + f);
-    if (f + L <= width) {
-      reduce_piece<T, Index, R, Weighted, 1, false>(args, r, f, 0, out + f);
-      f += L;
-    }
+    const int64_t f = reduce_pieces<T, Index, R, Weighted, kWide>(args, r, 0, out);
     if (f < width) reduce_piece<T, Index, R, Weighted, 1, true>(args, r, f, int(width - f), out + f);
     out += args.out_stride;
   }
