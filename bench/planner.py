@@ -2,7 +2,8 @@
 """Is what the planner chooses the fastest schedule? Times every one it could have chosen, and says how far off it was.
 
 Idea: all schedules give the same bits, so that they are timed in turn in one process, on the same arrays. Medians are
-compared. Cases marked held out had no part in fitting the planner's rates (``csrc/run/cost.h``).
+compared. The planner goes by the rates of a calibration made just before (``frontgi calibrate``), whose graphs are its
+own: none of the cases here has a part in it.
 
 Invariant: no time is kept of a call whose output differs in a bit from the first schedule's.
 """
@@ -10,6 +11,7 @@ Invariant: no time is kept of a call whose output differs in a bit from the firs
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -23,9 +25,11 @@ from tqdm import tqdm
 
 import frontgi_pyg
 from frontgi_pyg import AskedSchedule, Graph, Plan, Topology, forced_schedule, library, ops, plan
+from frontgi_pyg.calibrate import calibrate
 from frontgi_pyg.datasets import generate
+from frontgi_pyg.rates import Rates
 
-# GRAPH@WIDTH; those behind the bar are held out.
+# GRAPH@WIDTH
 CASES = """
     kronecker:14@1024 kronecker:16@64 kronecker:16@256 kronecker:17x8@512 kronecker:17@1024
     uniform:20000x30@512 uniform:60000x60@256 uniform:132534x20@1024 uniform:132534x150@256 uniform:300000x40@128
@@ -33,13 +37,14 @@ CASES = """
     molecules:400000x860000@256
     kronecker:15@512 kronecker:18x4@256 uniform:40000x100@128 uniform:90000x50@512 uniform:250000x12@512
     powerlaw:100000x4000000:2.1@512 powerlaw:300000x3000000:2.6@256 molecules:150000x320000@1024
-    |
     kronecker:16x24@512 kronecker:18@128 uniform:50000x80@384 uniform:110000x30@256 uniform:30000x200@128
     powerlaw:120000x5000000:2.2@256 powerlaw:250000x6000000:2.4@256 molecules:250000x540000@512
 """
 SPLIT_CASES = "kronecker:16@256 uniform:60000x60@256 molecules:400000x860000@256"
 DOMAINS = (1, 2, 4, 16)
 CLOSE = 1.05  # a choice this near to the fastest is called right
+PREDICTED = 0.25  # a time this near to the measured one is called predicted
+COMPETES = 1.25  # of schedules that are slower than the fastest by more, no prediction is asked
 
 
 def candidates(made: Plan) -> list[AskedSchedule]:
@@ -72,11 +77,11 @@ def label(schedule: AskedSchedule) -> str:
     return f"mixed {schedule.slice_width}" + (f" / {schedule.block_columns}" if schedule.block_columns else "")
 
 
-def measure(spec: str, width: int, samples: int, held_out: bool, known: dict[str, list[float]]) -> dict[str, Any]:
+def measure(spec: str, width: int, samples: int, rates: Rates, known: dict[str, list[float]]) -> dict[str, Any]:
     """Times every candidate on one case, the planner's own choice among them; or judges it anew by the times known."""
     edges = generate(spec)
     graph = Graph.from_edge_index(edges.edge_index, edges.num_nodes)
-    made = plan(graph, width)
+    made = plan(graph, width, rates=rates)
     chosen = chosen_by(made)
     sides = {label(side): side for side in [*candidates(made), chosen]}
     if known and not sides.keys() <= known.keys():
@@ -87,7 +92,6 @@ def measure(spec: str, width: int, samples: int, held_out: bool, known: dict[str
     return {
         "graph": spec,
         "width": width,
-        "held_out": held_out,
         "nodes": graph.num_src_nodes,
         "edges": graph.num_edges,
         "chosen": label(chosen),
@@ -118,7 +122,7 @@ def timed(graph: Graph, width: int, sides: dict[str, AskedSchedule], samples: in
     return seconds
 
 
-def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str, Any]:
+def split_machine(spec: str, width: int, samples: int, threads: int, rates: Rates) -> dict[str, Any]:
     """Times the planner's choice where the machine is said to have 1, 2, 4 or 16 domains that share its real cache.
 
     Beside it stands the plain schedule: rows dealt to the threads, whatever the caches.
@@ -137,7 +141,7 @@ def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str
             for name, domains in sides.items():
                 topology = Topology.parse(f"llc:{domains}x1:{max(1, whole // domains)}B")
                 library.use_topology(topology)
-                s = chosen_by(plan(graph, width, topology=topology, workers=threads))
+                s = chosen_by(plan(graph, width, topology=topology, workers=threads, rates=rates))
                 if name == "plain":
                     s = AskedSchedule("hierarchical")
                 chosen[name] = label(s)
@@ -163,14 +167,49 @@ def split_machine(spec: str, width: int, samples: int, threads: int) -> dict[str
     }
 
 
+def elected(cases: list[dict[str, Any]]) -> str:
+    """How often what was the fastest in some rounds was so in the others, too: what any planner can reach."""
+    shares = []
+    for case in cases:
+        times = {name: side["seconds"] for name, side in case["schedules"].items()}
+        rounds = range(len(next(iter(times.values()))))
+        if len(rounds) < 4:
+            return "Too few rounds to tell how far the fastest is a matter of chance."
+        for some in itertools.combinations(rounds, len(rounds) // 2):
+            others = [turn for turn in rounds if turn not in some]
+            before, after = (
+                {name: statistics.median(seconds[turn] for turn in turns) for name, seconds in times.items()}
+                for turns in (some, others)
+            )
+            shares.append(after[min(before, key=before.__getitem__)] <= CLOSE * min(after.values()))
+    return (
+        f"The schedule that was the fastest in half of the rounds was within {CLOSE - 1:.0%} of the fastest in the "
+        f"other half in {statistics.mean(shares):.0%} of all ways to halve them: more can be expected of no planner here."
+    )
+
+
+def predictions(cases: list[dict[str, Any]]) -> str:
+    """How near the planner's seconds come to the measured ones."""
+    ratios = []
+    for case in cases:
+        sides = case["schedules"]
+        near = COMPETES * sides[case["fastest"]]["median"]
+        ratios += [side["cost"]["seconds"] / side["median"] for side in sides.values() if side["median"] <= near]
+    met = statistics.mean(abs(ratio - 1) <= PREDICTED for ratio in ratios)
+    return (
+        f"The planner's seconds are within {PREDICTED:.0%} of the measured ones for {met:.0%} of the {len(ratios)} "
+        f"schedules that took at most {COMPETES} times as long as the fastest of their case; on average they are "
+        f"{statistics.geometric_mean(ratios):.2f} of them."
+    )
+
+
 def rendered(run: dict[str, Any]) -> str:
     """The run as a table, and how often the choice was right."""
     lines = ["| graph | width | chosen | fastest | chosen / fastest | by rows / fastest |", "|---|---|---|---|---|---|"]
     for case in run["cases"]:
         by_rows = case["schedules"]["hierarchical"]["median"] / case["schedules"][case["fastest"]]["median"]
-        name = case["graph"] + (" (held out)" if case["held_out"] else "")
         cells = (
-            name,
+            case["graph"],
             case["width"],
             case["chosen"],
             case["fastest"],
@@ -178,15 +217,14 @@ def rendered(run: dict[str, Any]) -> str:
             f"{by_rows:.2f}",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    for held_out, name in ((False, "cases that the rates were fitted to"), (True, "held-out cases")):
-        ratios = [case["chosen_to_fastest"] for case in run["cases"] if case["held_out"] == held_out]
-        if ratios:
-            right = sum(ratio <= CLOSE for ratio in ratios)
-            worst, slower = max(ratios), statistics.geometric_mean(ratios) - 1
-            lines.append(
-                f"\nWithin {CLOSE - 1:.0%} of the fastest in {right} of {len(ratios)} {name}; worst {worst:.2f}, "
-                f"slower than the fastest by {slower:.1%} on average."
-            )
+    ratios = [case["chosen_to_fastest"] for case in run["cases"]]
+    if ratios:
+        right, slower = sum(ratio <= CLOSE for ratio in ratios), statistics.geometric_mean(ratios) - 1
+        lines.append(
+            f"\nWithin {CLOSE - 1:.0%} of the fastest in {right} of {len(ratios)} cases; worst {max(ratios):.2f}, "
+            f"slower than the fastest by {slower:.1%} on average."
+        )
+        lines.append(f"\n{elected(run['cases'])}\n\n{predictions(run['cases'])}")
     if run["split"]:
         lines += ["\nThe machine said to have several domains, its cache shared out to them; times to those by rows.\n"]
         lines += [f"| graph | width | {' | '.join(map(str, DOMAINS))} |", "|---" * (len(DOMAINS) + 2) + "|"]
@@ -202,6 +240,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", choices=("cases", "split"), help="run one part anew, of a run that there is")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--judge", action="store_true", help="a changed planner, by the times that there are")
+    parser.add_argument("--rates", type=Path, help="of this JSON, of a run or a calibration, instead of measuring")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, help="where the JSON goes (default: bench/results)")
     return parser.parse_args(argv)
@@ -211,9 +250,7 @@ def main() -> None:
     args = parse()
     torch.set_num_threads(args.threads)
     described = machine(args.threads)
-    chosen, _, held = CASES.partition("|")
-    cases = [(case, False) for case in args.cases or chosen.split()]
-    cases += [] if args.cases else [(case, True) for case in held.split()]
+    cases = args.cases or CASES.split()
     splits = [] if args.cases or args.judge else SPLIT_CASES.split()
     out = args.out or RESULTS / f"planner-{slug(described['cpu'], described['cpus'])}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -228,18 +265,23 @@ def main() -> None:
         raise SystemExit(f"the other part was run with {run['samples']} samples on {run['threads']} threads")
     if args.only and run["machine"]["cpu"] != described["cpu"]:
         raise SystemExit(f"the other part was run on {run['machine']['cpu']}")
+    if args.rates:
+        run["rates"] = json.loads(args.rates.read_text())["rates"]
+    elif not before:
+        run["rates"] = asdict(calibrate().rates)
     if not args.judge:
         isa = frontgi_pyg.current_isa()
         run |= {"machine": described, "isa": isa, "samples": args.samples, "threads": args.threads}
-    parts = [("cases", case, held_out) for case, held_out in cases] + [("split", case, False) for case in splits]
+    rates = Rates(**run["rates"])
+    parts = [("cases", case) for case in cases] + [("split", case) for case in splits]
     parts = [part for part in parts if args.only in (None, part[0])]
-    run |= {part: [] for part, _, _ in parts}
-    for part, case, held_out in tqdm(parts):
+    run |= {part: [] for part, _ in parts}
+    for part, case in tqdm(parts):
         spec, _, width = case.rpartition("@")
         found = (
-            measure(spec, int(width), args.samples, held_out, known.get(case, {}))
+            measure(spec, int(width), args.samples, rates, known.get(case, {}))
             if part == "cases"
-            else split_machine(spec, int(width), args.samples, args.threads)
+            else split_machine(spec, int(width), args.samples, args.threads, rates)
         )
         run[part].append(found)
         if not before:

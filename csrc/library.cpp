@@ -43,9 +43,10 @@ void force_isa_op(const std::string&);
 void set_machine_op(const std::vector<int64_t>&, const std::vector<int64_t>&, bool);
 Tensor footprint_op(const Tensor&, int64_t);
 Tensor plan_aggregate_op(const Tensor&, const std::vector<int64_t>&, int64_t, const std::vector<int64_t>&,
-                         const std::vector<double>&, const std::vector<int64_t>&);
+                         const std::vector<double>&, const std::vector<int64_t>&, const std::vector<double>&);
 Tensor estimate_cost_op(const Tensor&, const std::vector<int64_t>&, int64_t, const std::vector<int64_t>&,
-                        const std::vector<double>&, const std::vector<int64_t>&, const std::vector<double>&);
+                        const std::vector<double>&, const std::vector<int64_t>&, const std::vector<double>&,
+                        const std::vector<double>&);
 Tensor slot_rows_op(const Tensor&, int64_t);
 int64_t tile_rows_op(int64_t, int64_t);
 std::tuple<Tensor, double, double> simulate_op(const Tensor&, const Tensor&, int64_t, int64_t, int64_t,
@@ -85,11 +86,11 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
   m.def("set_machine(int[] domain_of_cpu, int[] llc_bytes, bool stated) -> ()");
   m.def("footprint(Tensor col, SymInt num_cols) -> Tensor");
   m.def(
-      "plan_aggregate(Tensor like, int[] shape, int max_workers, int[] llc_bytes, float[] footprint, int[] asked) -> "
-      "Tensor");
+      "plan_aggregate(Tensor like, int[] shape, int max_workers, int[] llc_bytes, float[] footprint, int[] asked, "
+      "float[] rates=[]) -> Tensor");
   m.def(
       "estimate_cost(Tensor like, int[] shape, int max_workers, int[] llc_bytes, float[] footprint, int[] asked, "
-      "float[] counted) -> Tensor");
+      "float[] counted, float[] rates=[]) -> Tensor");
   m.def("slot_rows(Tensor rowptr, int slots) -> Tensor");
   m.def("tile_rows(int width, int element_bytes) -> int");
   m.def(

@@ -17,7 +17,9 @@ from typing import get_args
 import torch
 
 import frontgi_pyg
+from frontgi_pyg import library, rates
 from frontgi_pyg.cachesim import simulate
+from frontgi_pyg.calibrate import calibrate
 from frontgi_pyg.datasets import generate, load
 from frontgi_pyg.graph import Graph
 from frontgi_pyg.plan import Plan, ScheduleKind, plan
@@ -119,6 +121,14 @@ def _simulate(args: argparse.Namespace) -> str:
     return f"{made.schedule}, on {made.schedule.workers} worker(s)\n{simulate(made, max_accesses=args.max_accesses)}"
 
 
+def _calibrate(args: argparse.Namespace) -> str:
+    found = calibrate()
+    if args.dry_run:
+        return f"{found}\nnot kept"
+    measured = {"multiply_flops": found.multiply_flops, "workers": found.workers, "error": found.error}
+    return f"{found}\nkept in {rates.save(found.rates, library.DETECTED, measured)}"
+
+
 def _version(args: argparse.Namespace) -> str:
     isas = ", ".join(frontgi_pyg.available_isas())
     return f"frontgi_pyg {frontgi_pyg.__version__}, {frontgi_pyg.current_isa()} (of {isas}), torch {torch.__version__}"
@@ -155,6 +165,9 @@ def _parser() -> argparse.ArgumentParser:
                 default=500_000_000,
                 help="beyond, parts are simulated and counts scaled up (default: 500 million)",
             )
+    measure = commands.add_parser("calibrate", help="measure this machine, for the planner to go by")
+    measure.add_argument("--dry-run", action="store_true", help="keep nothing")
+    measure.set_defaults(run=_calibrate)
     version = commands.add_parser("version", help="show the version and the instruction set in use")
     version.set_defaults(run=_version)
     return parser

@@ -14,3 +14,8 @@ def topology_override() -> str | None:
 def isa_override() -> str | None:
     """Returns the text of ``FRONTGI_ISA``, or :obj:`None` if it is unset."""
     return os.environ.get("FRONTGI_ISA") or None
+
+
+def calibration_override() -> str | None:
+    """Returns the text of ``FRONTGI_CALIBRATION``, or :obj:`None` if it is unset."""
+    return os.environ.get("FRONTGI_CALIBRATION") or None

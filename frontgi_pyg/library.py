@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from frontgi_pyg import config
+from frontgi_pyg import config, rates
 from frontgi_pyg.topology import Topology
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -65,6 +65,11 @@ def set_output_pool_limit(limit_bytes: int) -> None:
     torch.ops.frontgi.set_output_pool_limit(limit_bytes)
 
 
+def empty_cache() -> None:
+    """Gives the memory that is kept for the next large outputs back to the system; outputs in use stay."""
+    torch.ops.frontgi.empty_cache()
+
+
 def call(op: Callable[..., Any], differentiated: bool, *args: Any) -> Any:
     """Calls an op, past its gradient rule where nothing will be differentiated.
 
@@ -112,3 +117,4 @@ if (_isa := config.isa_override()) is not None:
         raise ValueError(f"FRONTGI_ISA: {error}") from None
 DETECTED = Topology.detect()
 use_topology(DETECTED)
+RATES = rates.load(DETECTED)

@@ -19,6 +19,7 @@ import torch
 
 from frontgi_pyg import library
 from frontgi_pyg.graph import Graph
+from frontgi_pyg.rates import Rates
 from frontgi_pyg.topology import Topology
 
 ScheduleKind = Literal["serial", "hierarchical", "mixed", "node_parallel"]
@@ -129,14 +130,21 @@ class Cost:
     Args:
         memory_bytes: Bytes that do not come out of a last-level cache, or go to memory.
         llc_bytes: Bytes gathered out of last-level caches, or packed into them.
-        row_visits: Rows begun or packed; one that goes on in another block of columns counts four more there.
+        gathers: Edges, once for each slice.
+        row_visits: Rows begun, once for each slice; one that goes on in another block of columns counts four more.
+        packed_rows: Source rows packed, once for each slice.
+        packed_bytes: Bytes from memory, the part of them that is packed.
         regions: Times that all workers wait for the last of them.
-        seconds: From all of these and the rates of a server core: to compare schedules by.
+        seconds: From all of these and the plan's rates. Those of a machine that was not calibrated are a server core's,
+            to compare schedules by.
     """
 
     memory_bytes: float
     llc_bytes: float
+    gathers: float
     row_visits: float
+    packed_rows: float
+    packed_bytes: float
     regions: float
     seconds: float
 
@@ -155,6 +163,7 @@ class Plan:
         topology: The machine planned for.
         threads: Workers that were at hand.
         forced: Whether the schedule was asked for.
+        rates: How fast the machine is; those of a server core if :obj:`None`.
     """
 
     schedule: Schedule
@@ -166,6 +175,7 @@ class Plan:
     topology: Topology = field(repr=False)
     threads: int
     forced: bool = False
+    rates: Rates | None = field(default=None, repr=False)
 
     @property
     def average_degree(self) -> float:
@@ -206,7 +216,8 @@ class Plan:
         """
         graph, sizes = self.graph, _sizes(self.topology)
         shape = _shape(graph, self.width, self.element_bytes, self.fused)
-        known = list(graph.footprint()), (schedule or self.schedule.asked()).numbers(), list(counted or ())
+        asked = (schedule or self.schedule.asked()).numbers()
+        known = list(graph.footprint()), asked, list(counted or ()), _rate_numbers(self.rates)
         return Cost(*torch.ops.frontgi.estimate_cost(graph.rowptr, shape, self.threads, sizes, *known).tolist())
 
     def alternatives(self) -> dict[str, AskedSchedule]:
@@ -240,7 +251,7 @@ class Plan:
         own = self.cost()
         text += (
             f" Modelled: {own.memory_bytes / 2**20:.0f} MiB through memory, {own.llc_bytes / 2**20:.0f} MiB out of "
-            f"caches, {own.seconds * 1e3:.3g} ms."
+            f"caches, {own.seconds * 1e3:.3g} ms by {'this machine' if self.rates else 'a server core'}'s rates."
         )
         others = ((name, self.cost(asked)) for name, asked in self.alternatives().items())
         costs = [f"{name} {c.seconds / own.seconds:.2f} ({c.memory_bytes / 2**20:.0f} MiB)" for name, c in others]
@@ -268,6 +279,7 @@ def plan(
     schedule: ScheduleKind | None = None,
     slice_width: int = 0,
     block_columns: int = 0,
+    rates: Rates | None = None,
 ) -> Plan:
     r"""Plans an aggregation (and, with ``out_width``, a layer) of ``graph``.
 
@@ -287,6 +299,8 @@ def plan(
         schedule: Force a schedule.
         slice_width: Force a slice width, in features (mixed only).
         block_columns: Force the number of source rows gathered at a time (mixed only).
+        rates: How fast the machine is; by default this one's as ``frontgi calibrate`` found it, and a server core's
+            where it was not run and for any ``topology`` that is given.
 
     Returns:
         The plan: schedule, numerics, and what they were chosen from.
@@ -327,15 +341,25 @@ def plan(
         "float64" if dtype == torch.float64 else "float32",
     )
     shape = _shape(graph, gathered, dtype.itemsize, fused)
-    chosen = _choose(graph, shape, workers, _sizes(machine), asked)
-    return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, workers, bool(asked))
+    if rates is None and topology is None:
+        rates = library.RATES
+    chosen = _choose(graph, shape, workers, _sizes(machine), asked, rates)
+    return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, workers, bool(asked), rates)
 
 
-def _choose(graph: Graph, shape: list[int], workers: int, sizes: list[int], asked: list[int]) -> Schedule:
+def _choose(
+    graph: Graph, shape: list[int], workers: int, sizes: list[int], asked: list[int], rates: Rates | None
+) -> Schedule:
     # Features that fit are never sliced, and caches of unknown size go by a rule: edges need not be looked at.
     footprint = [] if asked or not min(sizes) or _fits(shape, sizes) else list(graph.footprint())
-    numbers = torch.ops.frontgi.plan_aggregate(graph.rowptr, shape, workers, sizes, footprint, asked)
+    numbers = torch.ops.frontgi.plan_aggregate(
+        graph.rowptr, shape, workers, sizes, footprint, asked, _rate_numbers(rates)
+    )
     return Schedule.from_numbers(numbers.tolist())
+
+
+def _rate_numbers(rates: Rates | None) -> list[float]:
+    return [] if rates is None else rates.numbers()
 
 
 def _fits(shape: list[int], sizes: list[int]) -> bool:
@@ -408,7 +432,7 @@ def schedule_numbers(
     threads = torch.get_num_threads()
 
     def choose() -> list[int]:
-        return [*_choose(graph, shape, threads, _DETECTED_SIZES, []).asked().numbers(), _PLANNED]
+        return [*_choose(graph, shape, threads, _DETECTED_SIZES, [], library.RATES).asked().numbers(), _PLANNED]
 
     return graph.once(("schedule", width, item, fused, threads), choose)
 

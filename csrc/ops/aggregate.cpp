@@ -73,8 +73,8 @@ void require_kind(int64_t kind, const char* op) {
 }  // namespace
 
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
-                      const Machine& on, const std::vector<double>& footprint) {
-  if (asked.empty()) return plan_aggregate(shape, on, max_workers, footprint);
+                      const Machine& on, const std::vector<double>& footprint, const Rates& rates) {
+  if (asked.empty()) return plan_aggregate(shape, on, max_workers, footprint, rates);
   require(asked.size() == 4 || asked.size() == 5, "plan",
           "a schedule is [kind, workers, slice_width, block_columns] (got ", asked.size(), " numbers)");
   require_kind(asked[0], "plan");

@@ -28,7 +28,8 @@ void set_self(AggregateArgs& args, const OptionalTensor& x_self, const Tensor& x
 // The planner's choice, or the schedule asked for as [kind, workers, slice_width, block_columns] (see AskedSchedule); a
 // fifth number says that it was planned in Python, for this very adjacency.
 Schedule schedule_for(const std::vector<int64_t>& asked, const AggregateShape& shape, int64_t max_workers,
-                      const Machine& on = machine(), const std::vector<double>& footprint = {});
+                      const Machine& on = machine(), const std::vector<double>& footprint = {},
+                      const Rates& rates = {});
 // A whole schedule as Python's Schedule.numbers() has it: [kind, workers, domains, slice_width, block_columns, slots].
 std::vector<int64_t> numbers_of(const Schedule& schedule);
 Schedule schedule_of(const std::vector<int64_t>& numbers, const char* op);

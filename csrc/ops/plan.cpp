@@ -2,6 +2,8 @@
 // frontgi::footprint, frontgi::plan_aggregate, frontgi::estimate_cost, frontgi::slot_rows, frontgi::tile_rows: the
 // planner, for Python to ask.
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "../graph/footprint.h"
 #include "../graph/row_slots.h"
@@ -42,6 +44,27 @@ Machine machine_of(const std::vector<int64_t>& llc_bytes, int64_t max_workers) {
   return shaped;
 }
 
+// As Python's Rates has them; none for those of rates.h.
+Rates rates_from(const std::vector<double>& numbers) {
+  if (numbers.empty()) return {};
+  Rates rates;
+  double* const places[] = {
+      &rates.gather_seconds,      &rates.worker_llc_bytes, &rates.worker_memory_bytes, &rates.domain_memory_bytes,
+      &rates.shared_memory_bytes, &rates.row_seconds,      &rates.pack_row_seconds,    &rates.pack_bytes,
+      &rates.region_seconds,      &rates.llc_share};
+  require(numbers.size() == std::size(places), kOp, "there are ", std::size(places), " rates (got ", numbers.size(),
+          ")");
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    require(std::isfinite(numbers[i]) && numbers[i] >= 0, kOp, "a rate must be finite and not negative (got ",
+            numbers[i], ")");
+    *places[i] = numbers[i];
+  }
+  require(rates.worker_llc_bytes > 0 && rates.worker_memory_bytes > 0 && rates.pack_bytes > 0 &&
+              std::max(rates.domain_memory_bytes, rates.shared_memory_bytes) > 0 && rates.llc_share > 0,
+          kOp, "bytes a second and the share of a cache must be positive");
+  return rates;
+}
+
 }  // namespace
 
 Tensor footprint_op(const Tensor& col, int64_t num_cols) {
@@ -54,18 +77,21 @@ Tensor footprint_op(const Tensor& col, int64_t num_cols) {
 
 Tensor plan_aggregate_op(const Tensor& like, const std::vector<int64_t>& shape, int64_t max_workers,
                          const std::vector<int64_t>& llc_bytes, const std::vector<double>& footprint,
-                         const std::vector<int64_t>& asked) {
-  const Schedule s = schedule_for(asked, shape_from(shape), max_workers, machine_of(llc_bytes, max_workers), footprint);
+                         const std::vector<int64_t>& asked, const std::vector<double>& rates) {
+  const Schedule s = schedule_for(asked, shape_from(shape), max_workers, machine_of(llc_bytes, max_workers), footprint,
+                                  rates_from(rates));
   return vector_of(like, numbers_of(s), ScalarType::Long);
 }
 
 Tensor estimate_cost_op(const Tensor& like, const std::vector<int64_t>& shape, int64_t max_workers,
                         const std::vector<int64_t>& llc_bytes, const std::vector<double>& footprint,
-                        const std::vector<int64_t>& asked, const std::vector<double>& counted) {
+                        const std::vector<int64_t>& asked, const std::vector<double>& counted,
+                        const std::vector<double>& rates) {
+  const Rates fast = rates_from(rates);
   const Machine shaped = machine_of(llc_bytes, max_workers);
   const AggregateShape of = shape_from(shape);
-  const Schedule s = schedule_for(asked, of, max_workers, shaped, footprint);
-  Traffic traffic = estimate_traffic(of, s, shaped, footprint);
+  const Schedule s = schedule_for(asked, of, max_workers, shaped, footprint, fast);
+  Traffic traffic = estimate_traffic(of, s, shaped, footprint, fast.llc_share);
   if (!counted.empty()) {
     require(counted.size() == 2, kOp, "counted bytes are [memory, llc] (got ", counted.size(), " numbers)");
     traffic.memory_bytes = counted[0];
@@ -73,7 +99,8 @@ Tensor estimate_cost_op(const Tensor& like, const std::vector<int64_t>& shape, i
   }
   return vector_of<double>(
       like,
-      {traffic.memory_bytes, traffic.llc_bytes, traffic.row_visits, traffic.regions, seconds_for(traffic, s, shaped)},
+      {traffic.memory_bytes, traffic.llc_bytes, traffic.gathers, traffic.row_visits, traffic.packed_rows,
+       traffic.packed_bytes, traffic.regions, seconds_for(traffic, s, shaped, fast)},
       ScalarType::Double);
 }
 

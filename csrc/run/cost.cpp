@@ -18,15 +18,15 @@ double per_edge(double bytes, double edges) { return edges > 0 ? bytes / edges :
 
 // The mean of what body(bytes) is for the caches that a domain's is taken for.
 template <class Body>
-double over_caches(const Machine& machine, const Body& body) {
+double over_caches(double llc_bytes, const Body& body) {
   double sum = 0;
-  for (const double share : kGatheringSharesOfLlc)
-    sum += body(static_cast<double>(machine.smallest_llc_bytes()) * share);
+  for (const double share : kGatheringSharesOfLlc) sum += body(llc_bytes * share);
   return sum / static_cast<double>(std::size(kGatheringSharesOfLlc));
 }
 
 // Rows gathered `times` over, so many edges each time: what the caches hold, and what not.
 void gather(Traffic& traffic, double times, double edges, double missed, double row_bytes) {
+  traffic.gathers += times * edges;
   traffic.memory_bytes += times * missed * row_bytes;
   traffic.llc_bytes += times * (edges - missed) * row_bytes;
 }
@@ -34,7 +34,7 @@ void gather(Traffic& traffic, double times, double edges, double missed, double 
 }  // namespace
 
 Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, const Machine& machine,
-                         const Footprint& measured) {
+                         const Footprint& measured, double llc_share) {
   Traffic traffic;
   if (shape.rows == 0 || shape.width == 0) return traffic;
   const Footprint assumed = measured.empty() ? uniform_footprint(shape.edges, shape.columns) : Footprint{};
@@ -42,6 +42,7 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
   const double edges = static_cast<double>(shape.edges), element = static_cast<double>(shape.element_bytes);
   const double width = static_cast<double>(shape.width);
+  const double llc_bytes = static_cast<double>(machine.smallest_llc_bytes()) * llc_share;
   const double indices = edges * kIndexBytes + rows * kOffsetBytes;
   const double features = columns * line_bytes(width * element), outputs = rows * line_bytes(width * element);
 
@@ -52,7 +53,7 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
     const double row = line_bytes(width * element), own = edges / domains;
     const Gathering gathering{row, per_edge(indices, edges), 1, columns};
     const auto missed = [&](double cache) { return missed_edges(footprint, own, cache, gathering); };
-    gather(traffic, domains, own, over_caches(machine, missed), row);
+    gather(traffic, domains, own, over_caches(llc_bytes, missed), row);
     traffic.memory_bytes += indices + (shape.fused ? 0 : outputs);
     traffic.row_visits = rows;
     traffic.regions = 1;
@@ -75,20 +76,22 @@ Traffic estimate_traffic(const AggregateShape& shape, const Schedule& schedule, 
   const double streamed = indices / blocks + rows * kOffsetBytes * (1 - 1 / blocks) + splits + visited * row;
   const Gathering gathering{row, per_edge(streamed, edges / blocks), blocks, columns};
   const double cold = std::min(columns, distinct_sources(footprint, own * blocks)) / blocks;
-  const double missed = over_caches(machine, [&](double cache) {
+  const double missed = over_caches(llc_bytes, [&](double cache) {
     // What was packed just before is there, if the domain packed it and it fits.
     const double found = sharing > 1 ? 0 : std::min(1.0, cache / (block * row));
     return std::max(0.0, missed_edges(footprint, own, cache, gathering) - found * cold);
   });
   gather(traffic, slices * blocks * sharing, own, missed, row);
 
-  traffic.llc_bytes += features;                                       // packed
+  traffic.packed_rows = slices * columns;
+  traffic.packed_bytes = features;
+  traffic.llc_bytes += features;                                       // packed into
   traffic.memory_bytes += features + (shape.fused ? 2 : 1) * outputs;  // read back to be multiplied
   // Written to memory, its lines fetched before.
-  traffic.memory_bytes += over_caches(machine, [&](double cache) { return block * row > cache ? 2 * features : 0; });
+  traffic.memory_bytes += over_caches(llc_bytes, [&](double cache) { return block * row > cache ? 2 * features : 0; });
   traffic.memory_bytes += slices * (indices + (blocks - 1) * rows * (2 * kSplitBytes + kOffsetBytes));
   traffic.memory_bytes += (blocks - 1) * 2 * visited * line_bytes(width * element);
-  traffic.row_visits = slices * (columns + rows + kVisitsAgain * (blocks - 1) * visited);
+  traffic.row_visits = slices * (rows + kVisitsAgain * (blocks - 1) * visited);
   traffic.regions = std::ceil(slices / domains) * blocks * 2;
   if (blocks > 1) {  // where each row's edges cross from block to block is found beforehand
     traffic.memory_bytes += indices + (blocks - 1) * rows * kSplitBytes;
@@ -102,8 +105,12 @@ double seconds_for(const Traffic& traffic, const Schedule& schedule, const Machi
   const double domains = static_cast<double>(std::min(machine.domains(), schedule.workers));
   const double shared = std::max(domains * rates.domain_memory_bytes, workers * rates.shared_memory_bytes);
   const double memory = std::min(workers * rates.worker_memory_bytes, shared);
-  return traffic.memory_bytes / memory + traffic.llc_bytes / (workers * rates.worker_llc_bytes) +
-         traffic.row_visits * rates.row_seconds / workers + traffic.regions * rates.region_seconds;
+  const double by_workers = traffic.gathers * rates.gather_seconds + traffic.llc_bytes / rates.worker_llc_bytes +
+                            traffic.row_visits * rates.row_seconds + traffic.packed_rows * rates.pack_row_seconds;
+  // Packing is slow where memory is waited for line by line, and no faster than memory where many workers pack.
+  const double pack = std::min(workers * rates.pack_bytes, memory);
+  return (traffic.memory_bytes - traffic.packed_bytes) / memory + traffic.packed_bytes / pack + by_workers / workers +
+         traffic.regions * rates.region_seconds;
 }
 
 }  // namespace frontgi

@@ -91,11 +91,11 @@ Schedule mixed(Schedule like, int64_t slice_width, const AggregateShape& shape, 
 // The cheapest of all: slices of one line, two, four, ..., of all source rows, of as many as fit, and of twice and four
 // times as many (of skewed graphs a few sources are gathered most). Other widths are walked in more than one piece.
 Schedule cheapest(const Schedule& by_rows, const AggregateShape& shape, const Machine& machine,
-                  const Footprint& footprint) {
+                  const Footprint& footprint, const Rates& rates) {
   const int64_t llc = machine.smallest_llc_bytes();
   Schedule best = by_rows;
   const auto cost = [&](const Schedule& s) {
-    return seconds_for(estimate_traffic(shape, s, machine, footprint), s, machine);
+    return seconds_for(estimate_traffic(shape, s, machine, footprint, rates.llc_share), s, machine, rates);
   };
   double least = cost(by_rows) * kWorthwhile;
   for (int64_t width = line_elements(shape); width < shape.width; width *= 2) {
@@ -120,7 +120,7 @@ int64_t workers_for_bytes(int64_t bytes, int64_t max_workers) {
 }
 
 Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers,
-                        const Footprint& footprint) {
+                        const Footprint& footprint, const Rates& rates) {
   Schedule s;
   const int64_t row_bytes = shape.width * shape.element_bytes;
   s.workers = workers_for_bytes((shape.edges + shape.rows) * row_bytes, max_workers);
@@ -137,7 +137,7 @@ Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int
   }
   if (shape.columns * row_bytes <= static_cast<int64_t>(kSliceShareOfLlc * static_cast<double>(llc))) return s;
   if (shape.columns == 0) return s;
-  if (!footprint.empty()) return cheapest(s, shape, machine, footprint);
+  if (!footprint.empty()) return cheapest(s, shape, machine, footprint, rates);
   const int64_t slice = fitting_slice_width(shape, llc);
   const bool pays = slice > 0 && slice < shape.width && degree >= kFittingMixedAboveDegree;
   return pays ? mixed(s, slice, shape, llc) : s;

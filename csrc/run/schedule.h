@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../hw/machine.h"
+#include "rates.h"
 
 namespace frontgi {
 
@@ -41,7 +42,7 @@ struct AggregateShape {
 // With a footprint (graph/footprint.h), the cheapest schedule by the costs of cost.h; without one, or where a cache's
 // size is unknown, by the average degree.
 Schedule plan_aggregate(const AggregateShape& shape, const Machine& machine, int64_t max_workers,
-                        const std::vector<double>& footprint = {});
+                        const std::vector<double>& footprint = {}, const Rates& rates = {});
 
 // A schedule as asked for; what is left at 0 is filled in by the planner's own rules.
 struct AskedSchedule {
