@@ -38,6 +38,8 @@ std::tuple<Tensor, Tensor> gcn_norm_op(const Tensor&, const Tensor&, const Optio
                                        bool, bool);
 bool pool_is_lost_op();
 void set_output_pool_limit_op(int64_t);
+void empty_cache_op();
+Tensor empty_in_huge_pages_op(const Tensor&, int64_t, int64_t);
 std::string isa_op();
 void force_isa_op(const std::string&);
 void set_machine_op(const std::vector<int64_t>&, const std::vector<int64_t>&, bool);
@@ -81,6 +83,8 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
       "(Tensor, Tensor)");
   m.def("pool_is_lost() -> bool");
   m.def("set_output_pool_limit(int limit_bytes) -> ()");
+  m.def("empty_cache() -> ()");
+  m.def("empty_in_huge_pages(Tensor like, int rows, int columns) -> Tensor");
   m.def("isa() -> str");
   m.def("force_isa(str name) -> ()");
   m.def("set_machine(int[] domain_of_cpu, int[] llc_bytes, bool stated) -> ()");
@@ -109,6 +113,7 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
   m.impl("coo_to_csr", TORCH_BOX(&frontgi::coo_to_csr_op));
   m.impl("check_csr", TORCH_BOX(&frontgi::check_csr_op));
   m.impl("gcn_norm", TORCH_BOX(&frontgi::gcn_norm_op));
+  m.impl("empty_in_huge_pages", TORCH_BOX(&frontgi::empty_in_huge_pages_op));
   m.impl("footprint", TORCH_BOX(&frontgi::footprint_op));
   m.impl("plan_aggregate", TORCH_BOX(&frontgi::plan_aggregate_op));
   m.impl("estimate_cost", TORCH_BOX(&frontgi::estimate_cost_op));
@@ -119,6 +124,7 @@ STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CompositeExplicitAutograd, m) {
   m.impl("pool_is_lost", TORCH_BOX(&frontgi::pool_is_lost_op));
   m.impl("set_output_pool_limit", TORCH_BOX(&frontgi::set_output_pool_limit_op));
+  m.impl("empty_cache", TORCH_BOX(&frontgi::empty_cache_op));
   m.impl("isa", TORCH_BOX(&frontgi::isa_op));
   m.impl("force_isa", TORCH_BOX(&frontgi::force_isa_op));
   m.impl("set_machine", TORCH_BOX(&frontgi::set_machine_op));

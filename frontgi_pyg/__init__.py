@@ -3,7 +3,8 @@ r"""Chiplet-aware full-graph GNN inference on CPUs, inside PyTorch Geometric."""
 
 from frontgi_pyg import nn, ops
 from frontgi_pyg.graph import DegreeStats, Graph
-from frontgi_pyg.library import available_isas, current_isa, set_output_pool_limit
+from frontgi_pyg.huge_pages import to_huge_pages
+from frontgi_pyg.library import available_isas, current_isa, empty_cache, set_output_pool_limit
 from frontgi_pyg.nn.accelerate import accelerate, report
 from frontgi_pyg.pinning import pinned
 from frontgi_pyg.plan import AskedSchedule, Cost, Numerics, Plan, Schedule, forced_schedule, plan
@@ -24,6 +25,7 @@ __all__ = [
     "accelerate",
     "available_isas",
     "current_isa",
+    "empty_cache",
     "forced_schedule",
     "nn",
     "ops",
@@ -31,4 +33,5 @@ __all__ = [
     "plan",
     "report",
     "set_output_pool_limit",
+    "to_huge_pages",
 ]

@@ -13,8 +13,8 @@ import torch
 
 os.environ.setdefault("FRONTGI_CALIBRATION", "off")  # before the package reads it: plans are the same on every machine
 
-from frontgi_pyg import Graph  # noqa: E402
-from frontgi_pyg import graph as graph_module  # noqa: E402
+from frontgi_pyg import Graph
+from frontgi_pyg import graph as graph_module
 
 
 @pytest.fixture(scope="session")

@@ -15,26 +15,41 @@ PACKAGE = ROOT / "frontgi_pyg"
 CSRC = ROOT / "csrc"
 
 # What each part of the package may import of the others, beside itself; "" is the package's face.
-BELOW_OPS = {"plan", "adjacency", "graph", "memory", "topology", "library", "config"}
+BELOW_OPS = {"plan", "adjacency", "graph", "memory", "topology", "rates", "library", "config"}
 MAY_IMPORT = {
     "config": set(),
     "affinity": set(),
     "topology": {"affinity", "config"},
     "pinning": {"topology", "affinity"},
-    "library": {"topology", "config"},
+    "rates": {"topology", "config"},
+    "library": {"rates", "topology", "config"},
     "memory": set(),
+    "huge_pages": {"library"},
     "graph": {"memory", "library", "config"},
     "adjacency": {"graph", "memory"},
-    "plan": {"graph", "topology", "library", "config"},
+    "plan": {"graph", "topology", "rates", "library", "config"},
     "ops": BELOW_OPS,
     "nn": {"ops", *BELOW_OPS},
     "datasets": {"ops", *BELOW_OPS},
     "cachesim": {"ops", *BELOW_OPS},
+    "calibrate": {"datasets", "ops", *BELOW_OPS},
     "store": {"ops", *BELOW_OPS},
     "sampler": {"store", "ops", *BELOW_OPS},
     "loader": {"sampler", "store", "ops", *BELOW_OPS},
-    "cli": {"", "nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", *BELOW_OPS},
-    "": {"nn", "datasets", "cachesim", "store", "sampler", "loader", "ops", "pinning", *BELOW_OPS},
+    "cli": {"", "nn", "datasets", "cachesim", "calibrate", "store", "sampler", "loader", "ops", *BELOW_OPS},
+    "": {
+        "nn",
+        "datasets",
+        "cachesim",
+        "calibrate",
+        "store",
+        "sampler",
+        "loader",
+        "ops",
+        "pinning",
+        "huge_pages",
+        *BELOW_OPS,
+    },
 }
 
 # What each folder of csrc may include of the others, beside itself; "" is library.cpp.

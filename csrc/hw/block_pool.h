@@ -30,6 +30,8 @@ class BlockPool {
   // What is kept takes at most this many bytes of address space from now on.
   void set_limit(size_t limit_bytes);
   size_t kept_bytes() const;
+  // Gives back to the system what is kept.
+  void clear() { drop_oldest_until(0); }
 
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
