@@ -51,7 +51,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
         schedule: A schedule for this layer instead of the planner's; to be set before the layer is compiled.
     """
 
-    pyg_class: ClassVar[type[MessagePassing]]
+    pyg_class: ClassVar[type[MessagePassing]] = MessagePassing
     path_taken: str | None = None
     schedule: AskedSchedule | None = None
     _overridden: ClassVar[str | None] = None

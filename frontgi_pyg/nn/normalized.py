@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-r"""The symmetric normalisation of GCN and SGC, :math:`\hat{D}^{-1/2} \hat{A} \hat{D}^{-1/2}`, folded in.
+r"""The symmetric normalisation of GCN, SGC and their kin, :math:`\hat{D}^{-1/2} \hat{A} \hat{D}^{-1/2}`, folded in.
 
 No edge list with self-loops is built: the loop is the aggregation's own self term and the degrees are its scales
 (FrontGI, section 3.4). Where PyG's normalised edges themselves are asked for (``cached``, gradients to edge weights),
@@ -16,9 +16,63 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.nn.native import LOOPS, is_sparse, pyg_adjacency, to_graph
+from frontgi_pyg.nn.native import LOOPS, NativeConv, is_sparse, pyg_adjacency, to_graph
 
 Terms = dict[str, Any]
+
+
+class NormalizedConv(NativeConv):
+    """A layer that sums over the normalised adjacency, or over the adjacency as given."""
+
+    _cached_edge_index: Any
+    _cached_adj_t: Any
+
+    def unsupported(self) -> str | None:
+        """Returns why this layer, as configured, always takes PyG's path; :obj:`None` if it does not."""
+        if self.aggr not in ("add", "sum"):
+            return f"no kernel for a normalised aggr={self.aggr}"
+        return super().unsupported()
+
+    def normalized_reason(
+        self, x: Any, edge_index: Any, edge_weight: Tensor | None, normalize: bool = True
+    ) -> str | None:
+        """Returns why a call on these inputs takes PyG's path; :obj:`None` if our kernels serve it."""
+        if isinstance(x, (tuple, list)):
+            return "a pair of features"  # PyG says why not
+        reason = self.fallback_reason(x, edge_index) or weight_reason(x, edge_index, edge_weight)
+        if reason is None and normalize and getattr(edge_index, "layout", None) == torch.sparse_csc:
+            return "normalising a CSC adjacency"  # PyG says why not
+        return reason
+
+    def normalized_graph(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None,
+        *,
+        normalize: bool = True,
+        add_self_loops: bool = False,
+        improved: bool = False,
+        cached: bool = False,
+    ) -> tuple[Graph, Terms]:
+        """Returns the graph and the terms of :func:`frontgi_pyg.ops.aggregate` that make it the one to sum over."""
+        num_nodes = x.size(-2)
+        if not normalize:
+            graph = to_graph(edge_index, num_nodes, self.flow)
+            own = is_sparse(edge_index) or edge_weight is None
+            return graph, {} if own else {"edge_weight": edge_weight}
+        options = {"add_self_loops": add_self_loops, "improved": improved, "flow": self.flow}
+        if not cached:
+            return normalized(edge_index, edge_weight, num_nodes, x.dtype, **options)
+        # PyG's caches, under PyG's names: what they hold is what PyG's own path would put there.
+        if isinstance(edge_index, SparseTensor):
+            if self._cached_adj_t is None:
+                self._cached_adj_t, _ = pyg_normalized(edge_index, None, num_nodes, x.dtype, **options)
+            return to_graph(self._cached_adj_t, num_nodes, self.flow), {}
+        if self._cached_edge_index is None:
+            self._cached_edge_index = pyg_normalized(edge_index, edge_weight, num_nodes, x.dtype, **options)
+        edges, weight = self._cached_edge_index
+        return to_graph(edges, num_nodes, self.flow), {} if weight is None else {"edge_weight": weight}
 
 
 def weight_reason(x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> str | None:

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch_geometric.nn import SGConv as _PyGSGConv
 
 from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
-from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, materialize, pyg_adjacency
-from frontgi_pyg.nn.normalized import normalized, weight_reason
+from frontgi_pyg.nn.native import aggregate_nodes, materialize, pyg_adjacency
+from frontgi_pyg.nn.normalized import NormalizedConv
 from frontgi_pyg.ops.conv import conv
 from frontgi_pyg.plan import order_for
 
 
-class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
+class SGConv(NormalizedConv, _PyGSGConv):  # type: ignore[misc]
     r""":class:`torch_geometric.nn.SGConv`, the last of its :math:`K` aggregations fused with the update.
 
     .. math::
@@ -29,33 +29,19 @@ class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
     pyg_class = _PyGSGConv
     _cached_x: Tensor | None
 
-    def unsupported(self) -> str | None:
-        """Returns why this layer, as configured, always takes PyG's path; :obj:`None` if it does not."""
-        if self.aggr not in ("add", "sum"):
-            return f"no kernel for a normalised aggr={self.aggr}"
-        return super().unsupported()
-
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the layer on ``[num_nodes, in_channels]`` (static graphs: ``[batch, num_nodes, in_channels]``)."""
         if self._cached_x is not None:
             self.took("native")
             return self._update(self._cached_x.detach())
-        reason = self._reason(x, edge_index, edge_weight)
+        reason = self.normalized_reason(x, edge_index, edge_weight)
         self.took(reason or "native")
         if reason is not None:
             edge_index, edge_weight = pyg_adjacency(edge_index, edge_weight, self.flow)
             # propagate_type: (x: Tensor, edge_weight: OptTensor)
             return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
 
-        graph, terms = normalized(
-            edge_index,
-            edge_weight,
-            x.size(-2),
-            x.dtype,
-            improved=False,
-            add_self_loops=self.add_self_loops,
-            flow=self.flow,
-        )
+        graph, terms = self.normalized_graph(x, edge_index, edge_weight, add_self_loops=self.add_self_loops)
         rest: dict[str, Any] = {"schedule": self.schedule, **terms}
         materialize(self.lin, x)
         fused = (
@@ -86,11 +72,3 @@ class SGConv(NativeConv, _PyGSGConv):  # type: ignore[misc]
         if is_plain_linear(self.lin):
             return apply_linear(x, self.lin.weight, self.lin.bias)
         return self.lin(x)  # type: ignore[no-any-return]
-
-    def _reason(self, x: Any, edge_index: Any, edge_weight: Tensor | None) -> str | None:
-        if isinstance(x, (tuple, list)):
-            return "a pair of features"
-        reason = self.fallback_reason(x, edge_index) or weight_reason(x, edge_index, edge_weight)
-        if reason is None and getattr(edge_index, "layout", None) == torch.sparse_csc:
-            return "normalising a CSC adjacency"  # PyG says why not
-        return reason
