@@ -12,6 +12,7 @@ them. A write that torch can see is refused at the next use (:meth:`Graph.requir
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -316,6 +317,34 @@ class Graph:
         perm = positions if self.perm is None else self.perm[positions]
         num_src_nodes = None if self._num_src_nodes is None else self.num_dst_nodes
         return Graph(rowptr, col, num_src_nodes, perm, self.edge_weight, self.origin, _checked=True)
+
+    def by_relation(self, edge_type: Tensor, num_relations: int) -> tuple[tuple[Tensor, Graph], ...]:
+        """Returns, for each type of edge, the destinations that have one, ascending, and the graph of these alone.
+
+        Each graph leads from all sources to as many destinations as are listed. Made once for an ``edge_type``
+        (``[num_edges]``, in the given order), and again only if it was written to.
+
+        Raises:
+            IndexError: If a type is outside ``[0, num_relations)``.
+        """
+
+        def build() -> tuple[tuple[Tensor, Graph], ...]:
+            types = edge_type.long() if self.perm is None else edge_type.long()[self.perm]
+            positions = torch.arange(self.num_edges, device="cpu")
+            ends, order, _ = torch.ops.frontgi.coo_to_csr(types, positions, num_relations, self.num_edges)
+            rows, col = expand_rowptr(self.rowptr, self.num_edges)[order], self.col[order]
+            bounds = itertools.pairwise(ends.tolist())
+            return tuple(self._of_rows(rows[begin:end], col[begin:end]) for begin, end in bounds)
+
+        self.require_unwritten()
+        return self._remember_weight(edge_type, ("relations", num_relations), build)
+
+    def _of_rows(self, rows: Tensor, col: Tensor) -> tuple[Tensor, Graph]:
+        """Returns the distinct ones of ``rows``, ascending, and the graph whose rows they are."""
+        rows, degree = rows.unique_consecutive(return_counts=True)
+        rowptr = degree.new_zeros(rows.numel() + 1)
+        rowptr[1:] = degree.cumsum(0)
+        return rows, Graph(rowptr, col, self.num_src_nodes, origin=self.origin, _checked=True)
 
     def csr_weight(self, edge_weight: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         """Returns edge weights (the graph's own if :obj:`None`) in ``dtype`` and in the order of the CSR."""

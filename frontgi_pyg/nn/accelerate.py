@@ -10,15 +10,40 @@ from typing import Literal
 import torch
 from torch_geometric.nn import MessagePassing
 
+from frontgi_pyg.nn.appnp import APPNP
+from frontgi_pyg.nn.cluster_gcn_conv import ClusterGCNConv
+from frontgi_pyg.nn.gcn2_conv import GCN2Conv
 from frontgi_pyg.nn.gcn_conv import GCNConv
 from frontgi_pyg.nn.gin_conv import GINConv
+from frontgi_pyg.nn.graph_conv import GraphConv
+from frontgi_pyg.nn.le_conv import LEConv
+from frontgi_pyg.nn.lg_conv import LGConv
 from frontgi_pyg.nn.linear import LINEAR_TYPES
 from frontgi_pyg.nn.native import NativeConv
+from frontgi_pyg.nn.rgcn_conv import FastRGCNConv, RGCNConv
 from frontgi_pyg.nn.sage_conv import SAGEConv
 from frontgi_pyg.nn.sg_conv import SGConv
+from frontgi_pyg.nn.ssg_conv import SSGConv
+from frontgi_pyg.nn.tag_conv import TAGConv
 
 CONV_TYPES: dict[type[MessagePassing], type[NativeConv]] = {
-    conv.pyg_class: conv for conv in (GCNConv, GINConv, SAGEConv, SGConv)
+    conv.pyg_class: conv
+    for conv in (
+        APPNP,
+        ClusterGCNConv,
+        FastRGCNConv,
+        GCN2Conv,
+        GCNConv,
+        GINConv,
+        GraphConv,
+        LEConv,
+        LGConv,
+        RGCNConv,
+        SAGEConv,
+        SGConv,
+        SSGConv,
+        TAGConv,
+    )
 }
 
 

@@ -98,6 +98,11 @@ def is_plain_linear(module: torch.nn.Module) -> bool:
     )
 
 
+def is_fusable(module: torch.nn.Module, x: Tensor) -> bool:
+    """Returns whether the weight of ``module`` may be multiplied with ``x`` in its place."""
+    return is_plain_linear(module) and module.weight.dtype == x.dtype
+
+
 def run_dense(layers: list[torch.nn.Module], x: Tensor) -> Tensor:
     """Calls ``layers`` in turn on what one of our ops returned, a linear layer and a ReLU behind it as one op."""
     position = 0

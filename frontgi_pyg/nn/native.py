@@ -173,6 +173,19 @@ def _unusable_adjacency(adjacency: Any, x: Any, flow: str) -> str | None:
     return None
 
 
+def weight_reason(x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> str | None:
+    """Returns why PyG's path is taken with this edge weight, if it is."""
+    if edge_weight is None or is_sparse(adjacency):
+        return None
+    num_edges = adjacency.num_edges if isinstance(adjacency, Graph) else adjacency.size(1)
+    one_each = edge_weight.dim() == 1 and (edge_weight.size(0) != 1 or num_edges == 1)  # PyG broadcasts others
+    if not one_each or edge_weight.device.type != "cpu":
+        return "edge weights that are not one value an edge"
+    if not edge_weight.is_floating_point() or torch.promote_types(edge_weight.dtype, x.dtype) != x.dtype:
+        return f"edge weights in {edge_weight.dtype} on features in {x.dtype}"
+    return None
+
+
 def is_sparse(adjacency: Any) -> bool:
     """Returns whether ``adjacency`` is a SparseTensor or a ``torch.sparse`` matrix."""
     return isinstance(adjacency, SparseTensor) or (isinstance(adjacency, Tensor) and adjacency.layout != torch.strided)

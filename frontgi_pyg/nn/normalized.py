@@ -16,7 +16,15 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.nn.native import LOOPS, NativeConv, is_sparse, pyg_adjacency, to_graph
+from frontgi_pyg.nn.native import (
+    LOOPS,
+    NativeConv,
+    aggregate_nodes,
+    is_sparse,
+    pyg_adjacency,
+    to_graph,
+    weight_reason,
+)
 
 Terms = dict[str, Any]
 
@@ -73,19 +81,6 @@ class NormalizedConv(NativeConv):
             self._cached_edge_index = pyg_normalized(edge_index, edge_weight, num_nodes, x.dtype, **options)
         edges, weight = self._cached_edge_index
         return to_graph(edges, num_nodes, self.flow), {} if weight is None else {"edge_weight": weight}
-
-
-def weight_reason(x: Tensor, adjacency: Any, edge_weight: Tensor | None) -> str | None:
-    """Returns why PyG's path is taken with this edge weight, if it is."""
-    if edge_weight is None or is_sparse(adjacency):
-        return None
-    num_edges = adjacency.num_edges if isinstance(adjacency, Graph) else adjacency.size(1)
-    one_each = edge_weight.dim() == 1 and (edge_weight.size(0) != 1 or num_edges == 1)  # PyG broadcasts others
-    if not one_each or edge_weight.device.type != "cpu":
-        return "edge weights that are not one value an edge"
-    if not edge_weight.is_floating_point() or torch.promote_types(edge_weight.dtype, x.dtype) != x.dtype:
-        return f"edge weights in {edge_weight.dtype} on features in {x.dtype}"
-    return None
 
 
 def normalized(
@@ -148,3 +143,25 @@ def pyg_normalized(
         return gcn_norm(edges, weight, num_nodes, improved, add_self_loops, flow, dtype), None
     pair: tuple[Any, Tensor | None] = gcn_norm(edges, weight, num_nodes, improved, add_self_loops, flow, dtype)
     return pair
+
+
+def scaled(terms: Terms, factor: float, graph: Graph, dtype: torch.dtype) -> Terms:
+    """Returns the terms of ``factor`` times the aggregation that ``terms`` are those of."""
+    found = dict(terms)
+    row_scale, self_scale = terms.get("row_scale"), terms.get("self_scale")
+    if row_scale is None:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        found["row_scale"] = torch.full((graph.num_dst_nodes,), factor, dtype=wide)
+    else:
+        found["row_scale"] = factor * row_scale
+    if self_scale is not None:
+        found["self_scale"] = factor * self_scale
+    return found
+
+
+def aggregate_beside(graph: Graph, x: Tensor, residual: Tensor, alpha: float, terms: Terms, **options: Any) -> Tensor:
+    """Returns the aggregation of ``x`` under ``terms``, plus ``alpha * residual``."""
+    if "self_scale" in terms:  # which is the loops', and there is one self term
+        return aggregate_nodes(graph, x, "sum", **terms, **options).add_(residual, alpha=alpha)
+    own = {"self_scale": torch.full((1,), alpha), "x_self": residual}
+    return aggregate_nodes(graph, x, "sum", **terms, **own, **options)

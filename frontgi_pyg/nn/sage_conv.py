@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv as _PyGSAGEConv
 
-from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
+from frontgi_pyg.nn.linear import apply_linear, is_fusable, is_plain_linear
 from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, materialize, pyg_adjacency
 from frontgi_pyg.nn.neighbours import neighbour_graph, reduction
 from frontgi_pyg.ops.conv import conv
@@ -57,8 +57,8 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
         one_pass = (
             x_l.dim() == 2
             and not torch.is_autocast_enabled("cpu")
-            and _is_fused(lin_l, x_l)
-            and (lin_r is None or (lin_r.bias is None and _is_fused(lin_r, x_l)))
+            and is_fusable(lin_l, x_l)
+            and (lin_r is None or (lin_r.bias is None and is_fusable(lin_r, x_l)))
         )
         if one_pass:
             out = conv(
@@ -76,7 +76,3 @@ class SAGEConv(NativeConv, _PyGSAGEConv):  # type: ignore[misc]
             if with_root:
                 out = out + lin_r(x_r)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
-
-
-def _is_fused(linear: Any, x: Tensor) -> bool:
-    return is_plain_linear(linear) and linear.weight.dtype == x.dtype

@@ -28,7 +28,19 @@ from frontgi_pyg import Graph
 C = 2
 NEAR = 8  # the square root of the longest sum on a graph of 60 nodes
 LEVELS = 4  # aggregate and update, forward and backward; every further hop adds two
-MESSAGE_PASSING = ("GCNConv", "SAGEConv", "GINConv", "SGConv")
+# Called on features and an adjacency alone. GCN2Conv and the relational ones take more: see their own tests.
+NORMALIZED = ("GCNConv", "SGConv", "APPNP", "TAGConv", "SSGConv", "LGConv")  # sum over PyG's normalised adjacency
+BIPARTITE = ("SAGEConv", "GINConv", "GraphConv", "LEConv")  # take a pair of features
+MESSAGE_PASSING = (*NORMALIZED, *BIPARTITE, "ClusterGCNConv")
+WEIGHTED = (*NORMALIZED, "GraphConv", "LEConv")  # take edge weights beside an edge_index
+OF_ONE_WIDTH = ("APPNP", "LGConv")  # without a weight matrix
+HOPS = {"SGConv": 2, "APPNP": 3, "TAGConv": 3, "SSGConv": 2}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "SGConv": {"K": 2},
+    "APPNP": {"K": 3, "alpha": 0.2},
+    "SSGConv": {"K": 2, "alpha": 0.2},
+    "ClusterGCNConv": {"diag_lambda": 0.5},
+}
 
 
 # Layers -------------------------------------------------------------------------------------------
@@ -65,11 +77,25 @@ def network(in_width: int, out_width: int, hidden: int = 12) -> torch.nn.Sequent
 
 def default_twins(name: str, in_width: int, out_width: int, **kwargs: Any) -> Twins:
     """The layer with the arguments that most people give it."""
+    kwargs = ARGUMENTS.get(name, {}) | kwargs
     if name == "GINConv":
         return twins(name, network(in_width, out_width), **kwargs)
-    if name == "SGConv":
-        kwargs.setdefault("K", 2)
-    return twins(name, in_width, out_width, **kwargs)
+    return twins(name, **kwargs) if name in OF_ONE_WIDTH else twins(name, in_width, out_width, **kwargs)
+
+
+def width_of(name: str, in_width: int, out_width: int) -> int:
+    """The width of the output of ``default_twins(name, in_width, out_width)``."""
+    return in_width if name in OF_ONE_WIDTH else out_width
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """The kinds of adjacency that PyG's layer takes, in float64 too."""
+    refused = {
+        "ClusterGCNConv": ("csr", "csc", "coo", "coalesced coo"),
+        "LEConv": ("csc", "coo"),
+        "GraphConv": ("EdgeIndex by col",),
+    }.get(name, ("csc",) if name in NORMALIZED else ())
+    return tuple(kind for kind in KINDS if kind.removeprefix("Graph of ") not in refused)
 
 
 # Graphs -------------------------------------------------------------------------------------------
@@ -277,8 +303,9 @@ def compare(
     """
     flow = getattr(pair.ours, "flow", "source_to_target")
     reference_layer = copy.deepcopy(pair.theirs).double()
-    if getattr(reference_layer, "_cached_x", None) is not None:
-        reference_layer._cached_x = reference_layer._cached_x.double()
+    for cache in ("_cached_x", "_cached_h"):
+        if getattr(reference_layer, cache, None) is not None:
+            setattr(reference_layer, cache, getattr(reference_layer, cache).double())
 
     def call(layer: Any, weight: Tensor | None) -> tuple[Any, dict[str, Any]]:
         dtype = _dtype(x) if layer is not reference_layer else torch.float64

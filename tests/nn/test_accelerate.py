@@ -181,7 +181,7 @@ def test_subclasses_are_left() -> None:
     assert [conv.status for conv in report(fast).convs] == ["left"]
 
 
-@pytest.mark.parametrize("conv", [pyg.GATConv(16, 8), pyg.GraphConv(16, 8), pyg.ChebConv(16, 8, K=2)], ids=repr)
+@pytest.mark.parametrize("conv", [pyg.FeaStConv(16, 8), pyg.MFConv(16, 8), pyg.ChebConv(16, 8, K=2)], ids=repr)
 def test_unknown_convs_are_left(conv: nn.Module) -> None:
     fast = accelerate(conv)
     assert type(fast) is type(conv)

@@ -180,7 +180,7 @@ def test_export(name: str, kind: str, strict: bool) -> None:
     nodes, edge_count = Dim("nodes", min=2), Dim("edges", min=2)
     sizes: Any = {1: edge_count}
     if kind != "edge_index":
-        sizes = [{0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, None]
+        sizes = [{0: nodes + 1}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, None]
     _, given, _ = adjacency(kind, random_edges(60), None)
     inputs = (features(60, 16), given)
     program = torch.export.export(layer, inputs, dynamic_shapes=({0: nodes}, sizes), strict=strict)

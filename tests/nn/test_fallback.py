@@ -21,6 +21,7 @@ from frontgi_pyg import Graph, accelerate, report
 
 from .compare import (
     MESSAGE_PASSING,
+    OF_ONE_WIDTH,
     Twins,
     adjacency,
     assert_near,
@@ -124,7 +125,9 @@ for module in {order}:
 HOOKS: dict[str, Callable[..., Any]] = {
     "register_propagate_forward_pre_hook": lambda *_: None,
     "register_propagate_forward_hook": lambda _layer, _inputs, out: 2 * out,
-    "register_message_forward_pre_hook": lambda _layer, inputs: ({**inputs[0], "x_j": inputs[0]["x_j"] * 2},),
+    "register_message_forward_pre_hook": lambda _layer, inputs: (
+        {k: 2 * t if k.endswith("_j") else t for k, t in inputs[0].items()},
+    ),
     "register_message_forward_hook": lambda _layer, _inputs, out: 2 * out,
     "register_aggregate_forward_pre_hook": lambda _layer, inputs: inputs,
     "register_aggregate_forward_hook": lambda _layer, _inputs, out: 2 * out,
@@ -166,7 +169,8 @@ def test_hooks_of_fused_message_passing(name: str, kind: str) -> None:
         layer.register_message_and_aggregate_forward_hook(lambda _layer, _inputs, out: calls.append(1) or 3 * out)
     expected, number = pair.theirs(x, theirs), len(calls)
     assert_near("hooked", pair.ours(x, ours), expected)
-    assert len(calls) == 2 * number > 0
+    assert len(calls) == 2 * number
+    assert number > 0 or name == "LEConv"  # PyG's has nothing fused
     assert pair.ours.path_taken == "message passing hooks"
 
 
@@ -417,7 +421,7 @@ def test_features_of_other_dtypes(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("backward", [True, False])
 def test_autocast(name: str, half: torch.dtype, kind: str, bias: bool, backward: bool) -> None:
     """The same dtypes as PyG, and results as near to full precision."""
-    kwargs: dict[str, Any] = {} if name == "GINConv" or bias else {"bias": False}
+    kwargs: dict[str, Any] = {} if name in ("GINConv", *OF_ONE_WIDTH) or bias else {"bias": False}
     check_autocast(default_twins(name, 16, 8, **kwargs), half, kind, backward)
 
 
@@ -450,7 +454,7 @@ def check_autocast(pair: Twins, half: torch.dtype, kind: str, backward: bool, we
             out = layer(leaf, given_adjacency, *beside_args)
         results = {"out": out.detach()}
         if backward:
-            out.float().backward(features(60, 8, seed=3))
+            out.float().backward(features(*out.shape, seed=3))
             results |= {"x": leaf.grad, **{name: p.grad for name, p in layer.named_parameters()}}
         found.append(results)
     assert pair.ours.path_taken == "native"

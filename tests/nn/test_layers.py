@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.nn
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
@@ -22,9 +22,15 @@ import frontgi_pyg.nn
 from frontgi_pyg import Graph, plan
 
 from .compare import (
+    ARGUMENTS,
+    BIPARTITE,
+    HOPS,
     KINDS,
     MESSAGE_PASSING,
+    NORMALIZED,
+    OF_ONE_WIDTH,
     SPARSE,
+    WEIGHTED,
     Edges,
     adjacency,
     assert_near,
@@ -32,15 +38,16 @@ from .compare import (
     compare,
     default_twins,
     features,
+    kinds_of,
     network,
     random_edges,
     small_edges,
+    width_of,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTHS = ((16, 8), (8, 16), (10, 10))  # multiplied first, aggregated first, either
-HOPS = {"SGConv": 2}
 
 layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
 
@@ -53,13 +60,15 @@ layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_dtype(name: str, widths: tuple[int, int], dtype: torch.dtype) -> None:
     pair = default_twins(name, *widths).to(dtype)
+    if name == "ClusterGCNConv" and dtype.itemsize == 2:
+        pytest.skip("PyG's weighs edges in float32 and fails: see test_half_types")
     compare(pair, features(60, widths[0], dtype), random_edges(60), hops=HOPS.get(name, 1))
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     # PyG does not normalise CSC: see test_csc_is_refused_as_by_pyg and test_graph_of_csc.
-    [(n, k) for n in MESSAGE_PASSING for k in KINDS if n in ("SAGEConv", "GINConv") or "csc" not in k],
+    [(n, k) for n in MESSAGE_PASSING for k in kinds_of(n)],
 )
 def test_adjacency(name: str, kind: str) -> None:
     compare(default_twins(name, 16, 8), features(60, 16), random_edges(60), kind=kind, hops=HOPS.get(name, 1))
@@ -90,12 +99,13 @@ def test_small_graph(name: str, edges: Edges, kind: str) -> None:
         found = compare(
             default_twins(name, *widths), features(edges.num_dst, widths[0]), edges, kind=kind, hops=HOPS.get(name, 1)
         )
-        assert found["out"].shape == (edges.num_dst, widths[1])
+        assert found["out"].shape == (edges.num_dst, width_of(name, *widths))
 
 
 @pytest.mark.parametrize(
     ("name", "widths"),
     [("GINConv", (0, 4))]  # the other layers take a width of 0 for one to be found out
+    + [(name, (0, 0)) for name in OF_ONE_WIDTH]
     + [(name, widths) for name in MESSAGE_PASSING for widths in ((4, 0), (1, 1))],
 )
 def test_narrow(name: str, widths: tuple[int, int]) -> None:
@@ -162,7 +172,7 @@ def test_static_graph(name: str, kind: str, node_dim: int) -> None:
 def test_node_dim(name: str) -> None:
     compare(default_twins(name, 16, 8, node_dim=0), features(60, 16), random_edges(60), hops=HOPS.get(name, 1))
     x = torch.stack([features(60, 16, seed=s) for s in range(3)], dim=1)
-    if name in ("SAGEConv", "GINConv"):
+    if name in BIPARTITE:
         compare(default_twins(name, 16, 8, node_dim=0), x, random_edges(60), path="node_dim=0")
 
 
@@ -170,7 +180,7 @@ def test_node_dim(name: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edges=small_edges(),
-    kind=st.sampled_from([k for k in KINDS if "csc" not in k]),
+    kind=st.sampled_from(KINDS),
     widths=st.sampled_from(WIDTHS),
     flow=st.sampled_from(["source_to_target", "target_to_source"]),
     dtype=st.sampled_from([torch.float32, torch.float64]),
@@ -179,10 +189,11 @@ def test_node_dim(name: str) -> None:
 def test_any_graph(
     name: str, edges: Edges, kind: str, widths: tuple[int, int], flow: str, dtype: torch.dtype, seed: int
 ) -> None:
+    assume(kind in kinds_of(name))
     sparse = kind.removeprefix("Graph of ") in SPARSE
     if sparse:
         flow = "source_to_target"  # a sparse adjacency has no other
-    takes_weight = sparse or name in ("GCNConv", "SGConv")
+    takes_weight = sparse or name in WEIGHTED
     weight = edges.weight.to(dtype) if edges.weight is not None and takes_weight else None
     edges = dataclasses.replace(edges, weight=weight)
     pair = default_twins(name, *widths, flow=flow).to(dtype)
@@ -193,11 +204,12 @@ def test_any_graph(
 def test_pyg_assertions(name: str) -> None:
     edges = random_edges(30, degree=2)
     index = torch.unique(edges.index[:, edges.index[0] != edges.index[1]], dim=1)
-    layouts = ["torch_sparse", torch.sparse_coo] if name in ("GCNConv", "SGConv") else None
+    layouts = {"ClusterGCNConv": ["torch_sparse"], "LEConv": ["torch_sparse", torch.sparse_coo]}.get(name)
+    layouts = ["torch_sparse", torch.sparse_coo] if name in NORMALIZED else layouts
     ours = default_twins(name, 16, 8).ours
     # Its tolerance, 1e-8 + 1e-5 of each value, is for fp32 on the smallest graphs; small whole numbers are exact.
     x = torch.randint(-3, 4, (30, 16), generator=torch.Generator().manual_seed(0)).float()
-    assert_module(ours, x, index, expected_size=(30, 8), test_sparse_layouts=layouts)
+    assert_module(ours, x, index, expected_size=(30, width_of(name, 16, 8)), test_sparse_layouts=layouts)
 
 
 @layers
@@ -296,7 +308,7 @@ def test_same_bits_for_any_number_of_threads(
         layer.zero_grad()
         leaf = x.clone().requires_grad_()
         out = layer(leaf, graph)
-        out.backward(features(20_000, widths[1], seed=5))
+        out.backward(features(20_000, out.size(1), seed=5))
         found.append([out.detach(), leaf.grad, *(p.grad.clone() for p in layer.parameters())])
     for other in found[1:]:
         for first, again in zip(found[0], other, strict=True):
@@ -371,11 +383,12 @@ def test_reset_parameters(name: str) -> None:
 
 @layers
 def test_same_initial_weights_from_the_same_seed(name: str) -> None:
-    arguments = [network(4, 3)] if name == "GINConv" else [4, 3]
+    arguments = [] if name in OF_ONE_WIDTH else [network(4, 3)] if name == "GINConv" else [4, 3]
     found = []
     for module in (torch_geometric.nn, frontgi_pyg.nn):
         torch.manual_seed(4)
-        found.append(list(getattr(module, name)(*copy.deepcopy(arguments)).parameters()))
+        layer = getattr(module, name)(*copy.deepcopy(arguments), **ARGUMENTS.get(name, {}))
+        found.append(list(layer.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
@@ -411,10 +424,11 @@ def test_written_values_are_read_again(name: str, kind: str) -> None:
     expected = pair.theirs(x, given)
     assert_near("out", pair.ours(x, given), expected)
     ignored = kind == "SparseTensor" and name in ("SAGEConv", "GINConv")
+    ignored |= kind != "SparseTensor" and name == "ClusterGCNConv"
     assert torch.equal(pair.ours(x, given), before) == ignored
 
 
-@pytest.mark.parametrize("name", ["GCNConv", "SGConv"])
+@pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("kind", ["edge_index", "Graph of edge_index"])
 def test_written_weights_are_read_again(name: str, kind: str) -> None:
     pair, x, edges = default_twins(name, 16, 8), features(60, 16), random_edges(60, weighted=True)
@@ -448,14 +462,12 @@ def test_trained_after_inference_mode(name: str) -> None:
     """What inference mode left behind must not get in the way of a backward pass."""
     pair = default_twins(name, 16, 8)
     x = features(60, 16)
-    for kind in KINDS:
-        if "csc" in kind:
-            continue
+    for kind in kinds_of(name):
         edges = random_edges(60)
         _, given, _ = adjacency(kind, edges, None)
         with torch.inference_mode():
             expected = pair.ours(x, given)
-        out = pair.ours(x, given)
+        out = pair.ours(x.clone().requires_grad_(), given)
         out.sum().backward()
         assert torch.equal(out, expected)
         assert pair.ours.path_taken == "native"
@@ -498,7 +510,7 @@ def test_not_an_adjacency(name: str, edge_index: Any) -> None:
 def test_sparse_adjacency_cannot_flow_backwards(name: str, kind: str) -> None:
     pair = default_twins(name, 16, 8, flow="target_to_source")
     theirs, _, _ = adjacency(kind, random_edges(60), None)
-    if name in ("GCNConv", "SGConv") and kind == "csc":
+    if kind not in kinds_of(name):
         assert_same_outcome(pair, features(60, 16), theirs)
         return
     with pytest.raises(ValueError, match="target_to_source"):
@@ -506,7 +518,7 @@ def test_sparse_adjacency_cannot_flow_backwards(name: str, kind: str) -> None:
     assert_same_outcome(pair, features(60, 16), theirs)
 
 
-@layers
+@pytest.mark.parametrize("name", [name for name in MESSAGE_PASSING if name not in OF_ONE_WIDTH])
 def test_wrong_width(name: str) -> None:
     with pytest.raises(ValueError, match="15"):
         default_twins(name, 16, 8).ours(features(60, 15), random_edges(60).index)
@@ -516,7 +528,7 @@ def test_wrong_width(name: str) -> None:
 @pytest.mark.parametrize("kind", ["SparseTensor", "csr", "coo", "Graph of edge_index"])
 def test_graph_of_another_size(name: str, kind: str) -> None:
     _, ours, _ = adjacency(kind, random_edges(50), None)
-    with pytest.raises(ValueError, match="60"):
+    with pytest.raises((ValueError, RuntimeError) if kind not in kinds_of(name) else ValueError, match="60"):
         default_twins(name, 16, 8).ours(features(60, 16), ours)
 
 
