@@ -8,6 +8,7 @@ from frontgi_pyg.nn.gcn2_conv import GCN2Conv
 from frontgi_pyg.nn.gcn_conv import GCNConv
 from frontgi_pyg.nn.gin_conv import GINConv
 from frontgi_pyg.nn.graph_conv import GraphConv
+from frontgi_pyg.nn.inference import layerwise_inference
 from frontgi_pyg.nn.le_conv import LEConv
 from frontgi_pyg.nn.lg_conv import LGConv
 from frontgi_pyg.nn.linear import Linear, PyGLinear
@@ -35,5 +36,6 @@ __all__ = [
     "SSGConv",
     "TAGConv",
     "accelerate",
+    "layerwise_inference",
     "report",
 ]

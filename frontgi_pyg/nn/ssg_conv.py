@@ -59,7 +59,7 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
         )
         if multiply_first:
             out = self._hops(graph, apply_linear(x, lin.weight, None), terms)
-            return out if lin.bias is None else out.add_(lin.bias)
+            return out if lin.bias is None else out.add_(lin.bias)  # type: ignore[no-any-return]
         hops = self._hops(graph, x, terms)
         if self.cached:
             self._cached_h = hops

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Run as a script: the peak memory of one inference of each layer that was asked for, as JSON.
 
-Usage: ``measure_memory.py NODES NAME:ADJACENCY:IN:OUT ...``, PyG's own layer where the name has a ``PyG`` before it.
+Usage: ``measure_memory.py NODES NAME:ADJACENCY:IN:OUT ...``, PyG's own layer where the name has a ``PyG`` before it, a
+model of several layers under ``layerwise_inference`` where it has a ``Layerwise``.
 The kernel's high-water mark is reset before each call.
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +19,7 @@ import frontgi_pyg.nn
 from frontgi_pyg import Graph
 
 DEGREE = 8
+LAYERS = 5
 
 
 def resident_bytes(field: str) -> int:
@@ -26,6 +29,9 @@ def resident_bytes(field: str) -> int:
 
 
 def layer(name: str, in_width: int, out_width: int) -> torch.nn.Module:
+    if name.startswith("Layerwise"):
+        model = getattr(torch_geometric.nn, name.removeprefix("Layerwise"))
+        return frontgi_pyg.accelerate(model(in_width, out_width, LAYERS, act="elu", norm="batch_norm")).eval()
     if name.startswith("PyG"):
         return getattr(torch_geometric.nn, name.removeprefix("PyG"))(in_width, out_width)
     if name == "GINConv":
@@ -47,17 +53,19 @@ def adjacency(kind: str, num_nodes: int) -> object:
 
 def extra_bytes(num_nodes: int, name: str, kind: str, in_width: int, out_width: int) -> int:
     """What one call takes beyond its input, its output and the graph."""
-    conv, edges = layer(name, in_width, out_width), adjacency(kind, num_nodes)
+    module, edges = layer(name, in_width, out_width), adjacency(kind, num_nodes)
     small = adjacency("edge_index", 64)
     frontgi_pyg.set_output_pool_limit(0)  # what an earlier case left there would not be counted
     x = torch.randn(num_nodes, in_width)
+    conv = module if not name.startswith("Layerwise") else partial(frontgi_pyg.nn.layerwise_inference, module)
     with torch.inference_mode():
         conv(x[:64], small)  # threads, libraries
         Path("/proc/self/clear_refs").write_text("5")
         before = resident_bytes("VmRSS")
         out = conv(x, edges)
         peak = resident_bytes("VmHWM")
-    assert name.startswith("PyG") or conv.path_taken == "native", conv.path_taken
+    convs = [m for m in module.modules() if isinstance(m, torch_geometric.nn.MessagePassing)]
+    assert name.startswith("PyG") or all(m.path_taken == "native" for m in convs)
     return peak - before - out.numel() * out.element_size()
 
 

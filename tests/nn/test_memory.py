@@ -15,6 +15,8 @@ MB = 1 << 20
 WIDTHS = ((1024, 1024), (1024, 256), (256, 1024))
 CASES = [f"{name}:Graph:{i}:{o}" for name in ("GCNConv", "SAGEConv", "SGConv", "GINConv") for i, o in WIDTHS]
 PLAIN_CASES = [f"{name}:edge_index:1024:1024" for name in ("GCNConv", "SAGEConv", "SGConv", "GINConv")]
+LAYERWISE = [f"Layerwise{name}:Graph:256:256" for name in ("GCN", "GraphSAGE", "GIN")]
+CASES += LAYERWISE
 PLAIN_CASES += ["SAGEConv:EdgeIndex:1024:1024"]
 THEIRS = "PyGSAGEConv:edge_index:256:256"
 
@@ -33,6 +35,8 @@ def allowed_bytes(case: str, num_nodes: int, workers: int) -> int:
         allowed += 2 * narrow
     elif not fused:
         allowed += narrow
+    if name.startswith("Layerwise"):
+        allowed += narrow + 4 * num_nodes * int(out_width)  # an intermediate, a layer's input
     if name == "GINConv":
         allowed += 4 * num_nodes * int(out_width)  # what its network keeps between two linear layers
     if kind != "Graph":
