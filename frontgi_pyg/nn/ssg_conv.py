@@ -59,7 +59,7 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
         )
         if multiply_first:
             out = self._hops(graph, apply_linear(x, lin.weight, None), terms)
-            return out if lin.bias is None else out.add_(lin.bias)  # type: ignore[no-any-return]
+            return out if lin.bias is None else out.add_(lin.bias)
         hops = self._hops(graph, x, terms)
         if self.cached:
             self._cached_h = hops
@@ -67,7 +67,7 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
 
     def _hops(self, graph: Graph, x: Tensor, terms: Terms) -> Tensor:
         if self.K == 0:
-            return x * self.alpha
+            return x * self.alpha  # type: ignore[no-any-return]
         out = x
         for _ in range(self.K - 1):
             out = aggregate_beside(graph, out, x, 1.0, terms, schedule=self.schedule)
