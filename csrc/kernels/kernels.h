@@ -88,6 +88,78 @@ struct EdgeDotArgs {
   int64_t width = 0;
 };
 
+// Edges whose weights are made, and whose sources are summed in one chain, before the next: a source row that a score
+// was computed from is still in a cache when it is summed.
+constexpr int64_t kEdgesAttended = 64;
+
+// Heads, and channels of each of them: what one call works on of every row. The values that a head has once a row or
+// an edge are written with its channel 0.
+struct HeadRange {
+  int64_t head_begin = 0, head_end = 0;
+  int64_t channel_begin = 0, channel_end = 0;
+};
+
+// Attention over the rows of a CSR adjacency, `heads` of them, each on its own `channels` of a source row:
+//
+//   out[i, h] = sum_{e in row i} alpha[e, h] x[col[e], h] + bias[h],   alpha[e, h] = softmax over row i of score[e, h]
+//   score[e, h] = leaky(src_score[col[e], h] + dst_score[i, h] + edge_score[e, h])        GAT (Velickovic et al., 2018)
+//   score[e, h] = <att[h], leaky(x[col[e], h] + x_dst[i, h])>                            GATv2 (Brody et al., 2022)
+//
+// where leaky(z) is z above 0 and slope * z elsewhere. With `loops`, edges with col == row take no part, and row i has
+// one more edge, from source i, if there is such a source. Values of edges are [edges + loops, heads]: the edges in CSR
+// order, then one loop a row. x, x_dst, bias and out are in `dtype`, everything else in its accumulator type.
+// Rows without edges give the bias. `att` and `x_dst` are given for GATv2, `src_score` for GAT.
+struct AttentionArgs {
+  DType dtype = DType::f32;
+  bool wide_index = false;
+  bool loops = false;
+  bool prefetch = true;             // x is larger than an L2 cache
+  const int64_t* rowptr = nullptr;  // [rows + 1]
+  const void* col = nullptr;        // [edges]
+  int64_t edges = 0, columns = 0;
+  int64_t heads = 0, channels = 0;
+  double slope = 0;
+  const void* x = nullptr;  // [columns, heads * channels]
+  int64_t x_stride = 0;
+  const void* src_score = nullptr;  // [columns, heads]
+  int64_t src_score_stride = 0;
+  const void* dst_score = nullptr;  // optional [rows, heads]
+  int64_t dst_score_stride = 0;
+  const void* edge_score = nullptr;  // optional [edges, heads]
+  const void* loop_score = nullptr;  // optional [loops, heads]
+  const void* x_dst = nullptr;       // [rows, heads * channels]
+  int64_t x_dst_stride = 0;
+  const void* att = nullptr;   // [heads * channels]
+  const void* bias = nullptr;  // optional [heads * channels]
+  void* out = nullptr;         // [rows, heads * channels], contiguous
+  void* alpha = nullptr;       // optional [edges + loops, heads]: written, 0 for edges that take no part
+  void* scratch = nullptr;     // the worker's own, [heads * channels] accumulators
+  HeadRange range;
+};
+
+// The gradient by rows: of every score (REQUIRES: `alpha` as the forward pass wrote it), and what a row gets.
+struct AttentionGradArgs {
+  AttentionArgs forward;
+  const void* grad = nullptr;  // [rows, heads * channels] in `dtype`
+  int64_t grad_stride = 0;
+  const void* grad_alpha = nullptr;  // optional [edges + loops, heads]
+  void* grad_score = nullptr;  // [edges + loops, heads]: of the score before leaky (GAT) or after <att, .> (GATv2)
+  void* grad_dst = nullptr;    // GAT: [rows, heads], the row's sum of grad_score
+  void* slopes = nullptr;      // GATv2: [rows, heads * channels], sum_e grad_score[e] leaky'(x[col[e]] + x_dst[i])
+};
+
+// The gradient by columns: the same sums over the transposed adjacency, each edge's values at `position`.
+struct AttentionColumnArgs {
+  AttentionArgs transposed;        // x: grad; x_dst: the sources' own features (GATv2); out: the gradient to x,
+                                   // sum_e alpha[e] grad[row of e]
+  const void* position = nullptr;  // [edges], of the type of `col`
+  const void* grad_score = nullptr;
+  void* grad_src = nullptr;       // GAT: [columns, heads]
+  const void* x_other = nullptr;  // GATv2: [rows, heads * channels], the destinations' features
+  int64_t x_other_stride = 0;
+  void* slopes = nullptr;  // GATv2: as above, for each source
+};
+
 // The pieces of a row-blocked GEMM, C[m, n] = act(sum_k A[m, k] B[n, k] + bias[n]), in the manner of BLIS
 // (van Zee and van de Geijn, 2015), but with the whole of k in one micro-kernel call: C is written once, and a row of C
 // depends on its own row of A alone, at any height. B is packed once into panels [n / panel][k][panel]; a worker packs
@@ -126,6 +198,10 @@ struct GemmKernels {
 struct KernelTable {
   void (*aggregate)(const AggregateArgs& args, int64_t row_begin, int64_t row_end);
   void (*edge_dot)(const EdgeDotArgs& args, int64_t row_begin, int64_t row_end);
+  void (*attend)(const AttentionArgs& args, int64_t row_begin, int64_t row_end);
+  // REQUIRES of the range: whole heads.
+  void (*attend_grad_rows)(const AttentionGradArgs& args, int64_t row_begin, int64_t row_end);
+  void (*attend_grad_columns)(const AttentionColumnArgs& args, int64_t row_begin, int64_t row_end);
   GemmKernels gemm_f32;  // f32, bf16 and f16: packed as float
   GemmKernels gemm_f64;
 };

@@ -39,15 +39,16 @@ FRONTGI_PUSH_TARGET(FRONTGI_TARGET)
 
 #include "aggregate_impl.h"
 #include "edge_dot_impl.h"
+#include "exp_impl.h"
+
+#include "attention_impl.h"
 #include "gemm_impl.h"
 
 namespace frontgi::FRONTGI_ISA {
 
 const KernelTable table = {
-    aggregate_rows,
-    edge_dot_rows,
-    gemm_kernels<float>(),
-    gemm_kernels<double>(),
+    aggregate_rows,        edge_dot_rows,          attend_rows, attend_grad_rows, attend_grad_columns,
+    gemm_kernels<float>(), gemm_kernels<double>(),
 };
 
 }  // namespace frontgi::FRONTGI_ISA
