@@ -30,6 +30,18 @@ Tensor conv(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Op
             const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
             const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
             const OptionalTensor&, int64_t, const std::string&, bool, bool, bool, bool, const std::vector<int64_t>&);
+std::tuple<Tensor, Tensor> attend(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
+                                  const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                                  const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                                  const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, int64_t, int64_t,
+                                  double, bool, bool, bool);
+std::tuple<Tensor, Tensor, Tensor> attend_grad_rows(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
+                                                    const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                                                    const OptionalTensor&, const Tensor&, const Tensor&,
+                                                    const OptionalTensor&, int64_t, double, bool, bool);
+std::tuple<Tensor, Tensor, Tensor> attend_grad_columns(const Tensor&, const Tensor&, const Tensor&,
+                                                       const OptionalTensor&, const OptionalTensor&, const Tensor&,
+                                                       const Tensor&, const Tensor&, int64_t, double, bool, bool);
 Tensor weight_grad(const Tensor&, const Tensor&);
 Tensor column_sum(const Tensor&);
 std::tuple<Tensor, Tensor, Tensor> coo_to_csr_op(const Tensor&, const Tensor&, int64_t, int64_t);
@@ -67,6 +79,17 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
       "Tensor? col_scale, Tensor? self_scale, Tensor? x_self, Tensor? x_root, Tensor? root_weight, Tensor? rowptr_t, "
       "Tensor? col_t, Tensor? perm_t, SymInt num_cols, str reduce, bool skip_loops, bool relu, bool multiply_first, "
       "bool trusted, int[] schedule) -> Tensor");
+  m.def(
+      "attend(Tensor rowptr, Tensor col, Tensor x, Tensor? src_score, Tensor? dst_score, Tensor? edge_score, "
+      "Tensor? loop_score, Tensor? x_dst, Tensor? att, Tensor? bias, Tensor? rowptr_t, Tensor? col_t, Tensor? perm_t, "
+      "SymInt num_cols, int heads, float slope, bool loops, bool with_alpha, bool trusted) -> (Tensor, Tensor)");
+  m.def(
+      "attend_grad_rows(Tensor rowptr, Tensor col, Tensor x, Tensor? src_score, Tensor? dst_score, Tensor? edge_score, "
+      "Tensor? loop_score, Tensor? x_dst, Tensor alpha, Tensor grad, Tensor? grad_alpha, int heads, float slope, "
+      "bool loops, bool trusted) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "attend_grad_columns(Tensor rowptr_t, Tensor col_t, Tensor perm_t, Tensor? x, Tensor? x_dst, Tensor alpha, "
+      "Tensor grad_score, Tensor grad, int heads, float slope, bool loops, bool trusted) -> (Tensor, Tensor, Tensor)");
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, bool relu) -> Tensor");
   m.def("weight_grad(Tensor g, Tensor x) -> Tensor");
   m.def("column_sum(Tensor g) -> Tensor");
@@ -105,6 +128,9 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
 STABLE_TORCH_LIBRARY_IMPL(frontgi, CPU, m) {
   m.impl("aggregate", TORCH_BOX(&frontgi::aggregate));
   m.impl("conv", TORCH_BOX(&frontgi::conv));
+  m.impl("attend", TORCH_BOX(&frontgi::attend));
+  m.impl("attend_grad_rows", TORCH_BOX(&frontgi::attend_grad_rows));
+  m.impl("attend_grad_columns", TORCH_BOX(&frontgi::attend_grad_columns));
   m.impl("linear", TORCH_BOX(&frontgi::linear));
   m.impl("weight_grad", TORCH_BOX(&frontgi::weight_grad));
   m.impl("column_sum", TORCH_BOX(&frontgi::column_sum));

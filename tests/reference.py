@@ -95,6 +95,53 @@ def conv(
     return torch.relu(out) if activation == "relu" else out
 
 
+def attend(
+    edges: Tensor,
+    num_dst: int,
+    x: Tensor,
+    heads: int = 1,
+    *,
+    src_score: OptTensor = None,
+    dst_score: OptTensor = None,
+    edge_score: OptTensor = None,
+    loop_score: OptTensor = None,
+    x_dst: OptTensor = None,
+    att: OptTensor = None,
+    negative_slope: float = 0.2,
+    self_loops: bool = False,
+    bias: OptTensor = None,
+) -> tuple[Tensor, Tensor]:
+    """``frontgi_pyg.ops.attend``: the result, and alpha of all edges, then of the added loops."""
+    source, target = edges.long()
+    added = torch.arange(min(x.size(0), num_dst) if self_loops else 0)
+    absent = torch.cat([(source == target) & self_loops, torch.zeros_like(added, dtype=torch.bool)])
+    source, target = torch.cat([source, added]), torch.cat([target, added])
+    shape = (heads, x.size(1) // heads)
+    features = x.reshape(x.size(0), *shape)
+    if src_score is not None:
+        score = src_score[source]
+        if dst_score is not None:
+            score = score + dst_score[target]
+        own = torch.zeros_like(score)
+        if edge_score is not None:
+            own[: edges.size(1)] = edge_score
+        if loop_score is not None:
+            own[edges.size(1) :] = loop_score
+        score = torch.nn.functional.leaky_relu(score + own, negative_slope)
+    else:
+        assert x_dst is not None
+        assert att is not None
+        both = features[source] + x_dst.reshape(num_dst, *shape)[target]
+        score = (torch.nn.functional.leaky_relu(both, negative_slope) * att.view(shape)).sum(-1)
+    alpha = torch.zeros_like(score)
+    for node in range(num_dst):
+        arriving = (target == node) & ~absent
+        alpha[arriving] = score[arriving].softmax(0)
+    message = alpha[:, :, None] * features[source]
+    out = message.new_zeros(num_dst, heads, features.size(-1)).index_add(0, target, message).flatten(1)
+    return (out if bias is None else out + bias), alpha
+
+
 def coo_to_csr(row: list[int], col: list[int], num_rows: int) -> tuple[list[int], list[int], list[int]]:
     """Edges sorted by row, then column, then given position: ``rowptr``, ``col``, ``perm``."""
     perm = sorted(range(len(row)), key=lambda i: (row[i], col[i], i))
