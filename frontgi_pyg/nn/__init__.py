@@ -4,6 +4,8 @@
 from frontgi_pyg.nn.accelerate import accelerate, report
 from frontgi_pyg.nn.appnp import APPNP
 from frontgi_pyg.nn.cluster_gcn_conv import ClusterGCNConv
+from frontgi_pyg.nn.gat_conv import GATConv
+from frontgi_pyg.nn.gatv2_conv import GATv2Conv
 from frontgi_pyg.nn.gcn2_conv import GCN2Conv
 from frontgi_pyg.nn.gcn_conv import GCNConv
 from frontgi_pyg.nn.gin_conv import GINConv
@@ -22,6 +24,8 @@ __all__ = [
     "APPNP",
     "ClusterGCNConv",
     "FastRGCNConv",
+    "GATConv",
+    "GATv2Conv",
     "GCN2Conv",
     "GCNConv",
     "GINConv",

@@ -30,11 +30,12 @@ LOOPS: dict[str, Loops] = {
 }
 _HOOKS = tuple(
     f"_{method}_forward_{when}"
-    for method in ("propagate", "message", "aggregate", "message_and_aggregate")
+    for method in ("propagate", "edge_update", "message", "aggregate", "message_and_aggregate")
     for when in ("pre_hooks", "hooks")
 )
 _METHODS = (
     "propagate",
+    "edge_update",
     "message",
     "aggregate",
     "update",
@@ -58,6 +59,7 @@ class NativeConv(MessagePassing):  # type: ignore[misc]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._overridden = None  # what a class between this one and ours says is found again
         for base in cls.__mro__:
             if "pyg_class" in base.__dict__:  # one of ours: what lies before it is the user's
                 break

@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "SSGConv": {"K": 2, "alpha": 0.2},
     "ClusterGCNConv": {"diag_lambda": 0.5},
 }
+ATTENTION = ("GATConv", "GATv2Conv")
 
 
 # Layers -------------------------------------------------------------------------------------------

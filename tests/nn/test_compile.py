@@ -16,6 +16,7 @@ from torch_geometric import EdgeIndex
 from frontgi_pyg import Graph, accelerate
 
 from .compare import (
+    ATTENTION,
     MESSAGE_PASSING,
     Edges,
     adjacency,
@@ -27,7 +28,7 @@ from .compare import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
+layers = pytest.mark.parametrize("name", [*MESSAGE_PASSING, *ATTENTION])
 KINDS = ("edge_index", "EdgeIndex by col", "Graph of edge_index")
 
 

@@ -23,6 +23,7 @@ from frontgi_pyg import Graph, plan
 
 from .compare import (
     ARGUMENTS,
+    ATTENTION,
     BIPARTITE,
     HOPS,
     KINDS,
@@ -50,12 +51,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTHS = ((16, 8), (8, 16), (10, 10))  # multiplied first, aggregated first, either
 
 layers = pytest.mark.parametrize("name", MESSAGE_PASSING)
+all_layers = pytest.mark.parametrize("name", [*MESSAGE_PASSING, *ATTENTION])  # see test_gat_conv.py for the rest
 
 
 # Inputs -------------------------------------------------------------------------------------------
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("widths", WIDTHS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_dtype(name: str, widths: tuple[int, int], dtype: torch.dtype) -> None:
@@ -74,12 +76,12 @@ def test_adjacency(name: str, kind: str) -> None:
     compare(default_twins(name, 16, 8), features(60, 16), random_edges(60), kind=kind, hops=HOPS.get(name, 1))
 
 
-@layers
+@all_layers
 def test_no_gradient_asked_for(name: str) -> None:
     compare(default_twins(name, 16, 8), features(60, 16), random_edges(60), backward=False, hops=HOPS.get(name, 1))
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize(
     "edges",
     [
@@ -112,7 +114,7 @@ def test_narrow(name: str, widths: tuple[int, int]) -> None:
     compare(default_twins(name, *widths), features(20, widths[0]), random_edges(20), hops=HOPS.get(name, 1))
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("layout", ["transposed", "columns", "rows", "offset", "expanded", "channels"])
 def test_strides(name: str, layout: str) -> None:
     x = features(60, 32)
@@ -136,7 +138,7 @@ def test_strides(name: str, layout: str) -> None:
     assert torch.equal(leaf.grad, dense.grad)
 
 
-@layers
+@all_layers
 def test_gradient_of_any_stride(name: str) -> None:
     pair = default_twins(name, 12, 8)
     edges, x = random_edges(60), features(60, 12)
@@ -151,7 +153,7 @@ def test_gradient_of_any_stride(name: str) -> None:
     assert torch.allclose(found[1], found[3], atol=1e-4)
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
 @pytest.mark.parametrize("kind", ["edge_index", "EdgeIndex", "Graph of edge_index"])
 def test_flow(name: str, flow: str, kind: str) -> None:
@@ -212,7 +214,7 @@ def test_pyg_assertions(name: str) -> None:
     assert_module(ours, x, index, expected_size=(30, width_of(name, 16, 8)), test_sparse_layouts=layouts)
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("kind", ["edge_index", "SparseTensor", "Graph of csr"])
 @pytest.mark.parametrize("widths", WIDTHS)
@@ -242,7 +244,7 @@ def test_extrema_that_are_not_finite(aggr: str, value: float, kind: str) -> None
     assert torch.allclose(out, expected, atol=1e-4, equal_nan=True)
 
 
-@layers
+@all_layers
 def test_features_that_are_a_parameter(name: str) -> None:
     x = torch.nn.Parameter(features(60, 16))
     layer = default_twins(name, 16, 8).ours
@@ -251,14 +253,14 @@ def test_features_that_are_a_parameter(name: str) -> None:
     assert x.grad is not None
 
 
-@layers
+@all_layers
 def test_int32_edge_index(name: str) -> None:
     layer, edges, x = default_twins(name, 16, 8).ours, random_edges(60), features(60, 16)
     assert torch.equal(layer(x, edges.index.int()), layer(x, edges.index))
     assert layer.path_taken == "native"
 
 
-@layers
+@all_layers
 def test_checkpointed(name: str) -> None:
     layer, index = default_twins(name, 16, 8).ours, random_edges(60).index
     found = []
@@ -293,7 +295,7 @@ def test_linear_layer_replaced_by_the_user(name: str, replacement: str) -> None:
 # Threads ------------------------------------------------------------------------------------------
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("widths", [(64, 24), (24, 64)])
 def test_same_bits_for_any_number_of_threads(
     name: str, widths: tuple[int, int], set_threads: Callable[[int], None]
@@ -327,7 +329,7 @@ def power_law_edges(num_nodes: int, num_edges: int) -> torch.Tensor:
 # A module's life ----------------------------------------------------------------------------------
 
 
-@layers
+@all_layers
 def test_state_dict_in_both_directions(name: str) -> None:
     pair = default_twins(name, 16, 8)
     fresh = default_twins(name, 16, 8)
@@ -341,7 +343,7 @@ def test_state_dict_in_both_directions(name: str) -> None:
         assert all(torch.equal(state[key], value) for key, value in pair.theirs.state_dict().items())
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("how", ["deepcopy", "pickle", "torch.save"])
 def test_copies(name: str, how: str) -> None:
     layer = default_twins(name, 16, 8).ours
@@ -363,7 +365,7 @@ def test_copies(name: str, how: str) -> None:
         assert a.data_ptr() != b.data_ptr()
 
 
-@layers
+@all_layers
 def test_repr(name: str) -> None:
     pair = default_twins(name, 4, 3)
     assert repr(pair.ours) == repr(pair.theirs)
@@ -371,7 +373,7 @@ def test_repr(name: str) -> None:
     assert isinstance(pair.ours, getattr(torch_geometric.nn, name))
 
 
-@layers
+@all_layers
 def test_reset_parameters(name: str) -> None:
     pair = default_twins(name, 16, 8)
     for layer in (pair.theirs, pair.ours):
@@ -381,7 +383,7 @@ def test_reset_parameters(name: str) -> None:
         assert torch.equal(a, b)
 
 
-@layers
+@all_layers
 def test_same_initial_weights_from_the_same_seed(name: str) -> None:
     arguments = [] if name in OF_ONE_WIDTH else [network(4, 3)] if name == "GINConv" else [4, 3]
     found = []
@@ -392,7 +394,7 @@ def test_same_initial_weights_from_the_same_seed(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-@layers
+@all_layers
 def test_written_edge_index_is_read_again(name: str) -> None:
     pair = default_twins(name, 16, 8)
     edges, x = random_edges(60), features(60, 16)
@@ -402,7 +404,7 @@ def test_written_edge_index_is_read_again(name: str) -> None:
     assert not torch.equal(found["out"], before)
 
 
-@layers
+@all_layers
 def test_written_edge_index_class_is_read_again(name: str) -> None:
     pair, x = default_twins(name, 16, 8), features(60, 16)
     edges = EdgeIndex(random_edges(60).index)
@@ -440,7 +442,7 @@ def test_written_weights_are_read_again(name: str, kind: str) -> None:
     assert not torch.equal(found, before)
 
 
-@layers
+@all_layers
 def test_sparse_tensors_that_share_their_columns(name: str) -> None:
     torch_sparse = pytest.importorskip("torch_sparse")
     pair, x, columns = default_twins(name, 16, 8), features(4, 16), torch.tensor([1, 2, 3])
@@ -449,7 +451,7 @@ def test_sparse_tensors_that_share_their_columns(name: str) -> None:
         assert_near("out", pair.ours(x, adj_t), pair.theirs(x, adj_t))
 
 
-@layers
+@all_layers
 def test_one_edge_index_for_graphs_of_several_sizes(name: str) -> None:
     pair, index = default_twins(name, 16, 8), Edges.of([(0, 1), (1, 2), (2, 0)], 3).index
     for num_nodes in (3, 5, 4, 3):
@@ -476,7 +478,7 @@ def test_trained_after_inference_mode(name: str) -> None:
 # Errors -------------------------------------------------------------------------------------------
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("index", [-1, 60, 10**9])
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
@@ -487,7 +489,7 @@ def test_index_out_of_range(name: str, index: int, row: int, flow: str) -> None:
         default_twins(name, 16, 8, flow=flow).ours(features(60, 16), edges)
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize(
     "edge_index",
     [
@@ -518,7 +520,7 @@ def test_sparse_adjacency_cannot_flow_backwards(name: str, kind: str) -> None:
     assert_same_outcome(pair, features(60, 16), theirs)
 
 
-@pytest.mark.parametrize("name", [name for name in MESSAGE_PASSING if name not in OF_ONE_WIDTH])
+@pytest.mark.parametrize("name", [name for name in (*MESSAGE_PASSING, *ATTENTION) if name not in OF_ONE_WIDTH])
 def test_wrong_width(name: str) -> None:
     with pytest.raises(ValueError, match="15"):
         default_twins(name, 16, 8).ours(features(60, 15), random_edges(60).index)
@@ -532,7 +534,7 @@ def test_graph_of_another_size(name: str, kind: str) -> None:
         default_twins(name, 16, 8).ours(features(60, 16), ours)
 
 
-@layers
+@all_layers
 @pytest.mark.parametrize("num_nodes", [50, 70])
 def test_edge_index_class_of_another_size(name: str, num_nodes: int) -> None:
     edges = random_edges(50)
@@ -540,7 +542,7 @@ def test_edge_index_class_of_another_size(name: str, num_nodes: int) -> None:
     assert_same_outcome(default_twins(name, 16, 8), features(60, 16), given)
 
 
-@layers
+@all_layers
 def test_weights_of_another_dtype(name: str) -> None:
     pair = default_twins(name, 16, 8).to(torch.float64)
     assert_same_outcome(pair, features(60, 16), random_edges(60).index)
