@@ -184,7 +184,7 @@ def elected(cases: list[dict[str, Any]]) -> str:
             shares.append(after[min(before, key=before.__getitem__)] <= CLOSE * min(after.values()))
     return (
         f"The schedule that was the fastest in half of the rounds was within {CLOSE - 1:.0%} of the fastest in the "
-        f"other half in {statistics.mean(shares):.0%} of all ways to halve them: no planner can be expected to do better."
+        f"other half in {statistics.mean(shares):.0%} of all ways to halve them: no planner can do better."
     )
 
 

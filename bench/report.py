@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 import cache_model
+import limits
 import planner
 import simulator
 from harness import RESULTS
@@ -26,6 +27,7 @@ PARTS = (
     ("The planner's choice, timed", "planner.py", "planner-*.json", planner.rendered),
     ("The cache model's tables, and the planner's choice in it", "cache_model.py", "cache-model.json",
      cache_model.rendered),
+    ("How far from the machine's limits", "limits.py", "limits-*.json", limits.rendered),
     ("The cache model's speed", "simulator.py", "simulator-*.json", simulator.rendered),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ def bench() -> Iterator[SimpleNamespace]:
     """The benchmark's modules, as they import each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "bench")
-        names = ("sides", "harness", "layers", "tables", "planner", "cache_model", "simulator", "report")
+        names = ("sides", "harness", "layers", "tables", "planner", "cache_model", "limits", "simulator", "report")
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
@@ -220,6 +220,19 @@ def test_the_planners_choices_are_timed(tmp_path: Path) -> None:
     judged = command("bench/planner.py", "--judge", "--cases", *cases, "--out", out)
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert json.loads(out.read_text()) == run  # the same planner judges the same
+
+
+def test_our_distance_from_the_limits_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "limits.json"
+    cases = ("aggregate/uniform:300x20/48", "conv/kronecker:8/32/16", "linear/500/64/32")
+    done = command("bench/limits.py", "--cases", *cases, "--samples", "2", "--threads", "1", "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = json.loads(out.read_text())
+    for case, name in zip(run["cases"], cases, strict=True):
+        assert name.startswith(case["op"])
+        assert case["bytes"] > 0
+        assert case["to_floor"] > 0.5
+        assert case["graph"] in done.stdout
 
 
 def test_the_cache_model_makes_its_tables(bench: SimpleNamespace, tmp_path: Path) -> None:

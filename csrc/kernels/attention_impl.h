@@ -11,6 +11,7 @@
 
 namespace frontgi::FRONTGI_ISA {
 
+constexpr int kMiddle = 4;  // vectors of a piece that is not kWide
 constexpr int64_t kHeadsTogether = 16;
 constexpr int64_t kSourcesAhead = 8;  // prefetched so many edges ahead, as in aggregate_impl.h
 
