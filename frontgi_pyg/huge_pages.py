@@ -39,4 +39,5 @@ def to_huge_pages(x: Tensor) -> Tensor:
         )
     columns = x.size(-1) if x.dim() else 1
     rows = x.numel() // columns if columns else 0
-    return torch.ops.frontgi.empty_in_huge_pages(x, rows, columns).view(x.shape).copy_(x)
+    out: Tensor = torch.ops.frontgi.empty_in_huge_pages(x, rows, columns)
+    return out.view(x.shape).copy_(x)

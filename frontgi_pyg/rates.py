@@ -88,7 +88,8 @@ def load(topology: Topology) -> Rates | None:
         return None
     try:
         kept = json.loads(where.read_text())
-        return Rates(**kept["rates"]) if kept["machine"] == described(topology) else None
+        rates = Rates(**kept["rates"])
+        return rates if kept["machine"] == described(topology) else None
     except (OSError, ValueError, TypeError, KeyError) as error:
         warnings.warn(f"frontgi_pyg: {where} is no calibration and was passed over ({error})", stacklevel=2)
         return None

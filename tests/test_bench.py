@@ -217,7 +217,7 @@ def test_the_planners_choices_are_timed(tmp_path: Path) -> None:
         assert case["chosen"] in case["schedules"]
         assert case["chosen_to_fastest"] >= 1
         assert {"hierarchical", "mixed 16"} <= case["schedules"].keys()
-    judged = command("bench/planner.py", "--judge", "--cases", *cases, "--out", out)
+    judged = command("bench/planner.py", "--judge", "--threads", "1", "--cases", *cases, "--out", out)
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert json.loads(out.read_text()) == run  # the same planner judges the same
 

@@ -135,7 +135,7 @@ def attend(
 
 
 def _num_values(rows: int, columns: int, edges: int, loops: bool) -> int:
-    return edges + torch.sym_min(rows, columns) if loops else edges  # type: ignore[no-any-return]
+    return edges + torch.sym_min(rows, columns) if loops else edges
 
 
 @fake_kernel("attend")
