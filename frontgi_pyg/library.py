@@ -117,4 +117,4 @@ if (_isa := config.isa_override()) is not None:
         raise ValueError(f"FRONTGI_ISA: {error}") from None
 DETECTED = Topology.detect()
 use_topology(DETECTED)
-RATES = rates.load(DETECTED)
+RATES = rates.load(DETECTED) or rates.TYPICAL

@@ -19,7 +19,7 @@ import torch
 
 from frontgi_pyg import library
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.rates import Rates
+from frontgi_pyg.rates import TYPICAL, Rates
 from frontgi_pyg.topology import Topology
 
 ScheduleKind = Literal["serial", "hierarchical", "mixed", "node_parallel"]
@@ -163,7 +163,7 @@ class Plan:
         topology: The machine planned for.
         threads: Workers that were at hand.
         forced: Whether the schedule was asked for.
-        rates: How fast the machine is; those of a server core if :obj:`None`.
+        rates: How fast the machine is; those of ``csrc/run/rates.h`` if :obj:`None`.
     """
 
     schedule: Schedule
@@ -249,9 +249,10 @@ class Plan:
         if not caches or not graph.num_edges or not self.width:
             return text + " No costs: " + ("cache sizes are unknown." if not caches else "there is nothing to gather.")
         own = self.cost()
+        whose = "a server core's" if self.rates in (None, TYPICAL) else "this machine's"
         text += (
             f" Modelled: {own.memory_bytes / 2**20:.0f} MiB through memory, {own.llc_bytes / 2**20:.0f} MiB out of "
-            f"caches, {own.seconds * 1e3:.3g} ms by {'this machine' if self.rates else 'a server core'}'s rates."
+            f"caches, {own.seconds * 1e3:.3g} ms by {whose} rates."
         )
         others = ((name, self.cost(asked)) for name, asked in self.alternatives().items())
         costs = [f"{name} {c.seconds / own.seconds:.2f} ({c.memory_bytes / 2**20:.0f} MiB)" for name, c in others]
@@ -300,7 +301,7 @@ def plan(
         slice_width: Force a slice width, in features (mixed only).
         block_columns: Force the number of source rows gathered at a time (mixed only).
         rates: How fast the machine is; by default this one's as ``frontgi calibrate`` found it, and a server core's
-            where it was not run and for any ``topology`` that is given.
+            where it was not run, and for any other ``topology``.
 
     Returns:
         The plan: schedule, numerics, and what they were chosen from.
@@ -341,7 +342,7 @@ def plan(
         "float64" if dtype == torch.float64 else "float32",
     )
     shape = _shape(graph, gathered, dtype.itemsize, fused)
-    if rates is None and topology is None:
+    if rates is None and machine == library.DETECTED:
         rates = library.RATES
     chosen = _choose(graph, shape, workers, _sizes(machine), asked, rates)
     return Plan(chosen, numerics, graph, gathered, dtype.itemsize, fused, machine, workers, bool(asked), rates)
