@@ -42,6 +42,7 @@ CASES = """
 """
 SPLIT_CASES = "kronecker:16@256 uniform:60000x60@256 molecules:400000x860000@256"
 DOMAINS = (1, 2, 4, 16)
+SPLIT_SAMPLES = 5  # times as many as of the cases: these take milliseconds, and a few in a hundred are asked about
 CLOSE = 1.05  # a choice this near to the fastest is called right
 PREDICTED = 0.25  # a time this near to the measured one is called predicted
 COMPETES = 1.25  # of schedules that are slower than the fastest by more, no prediction is asked
@@ -139,7 +140,7 @@ def split_machine(spec: str, width: int, samples: int, threads: int, rates: Rate
     chosen: dict[str, str] = {}
     expected: torch.Tensor | None = None
     try:
-        for turn in range(samples + 1):
+        for turn in range(SPLIT_SAMPLES * samples + 1):
             for name, domains in sides.items():
                 size = whole // domains if shared else whole
                 topology = Topology.parse(f"llc:{domains}x1:{max(1, size)}B")
