@@ -85,7 +85,7 @@ def prepared(case: Case) -> tuple[Callable[[], Any], float, float]:
     if case.op == "aggregate":
         return lambda: ops.aggregate(graph, x), moved, float(graph.num_edges * case.width)
     connected = int((graph.rowptr.diff() > 0).sum())
-    operations = graph.num_edges * case.width + 2.0 * connected * case.width * case.out_width
+    operations = graph.num_edges * min(case.width, case.out_width) + 2.0 * connected * case.width * case.out_width
     return lambda: ops.conv(graph, x, weight), moved, operations
 
 

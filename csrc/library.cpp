@@ -107,7 +107,7 @@ STABLE_TORCH_LIBRARY(frontgi, m) {
   m.def("pool_is_lost() -> bool");
   m.def("set_output_pool_limit(int limit_bytes) -> ()");
   m.def("empty_cache() -> ()");
-  m.def("empty_in_huge_pages(Tensor like, int rows, int columns) -> Tensor");
+  m.def("empty_in_huge_pages(Tensor like, SymInt rows, SymInt columns) -> Tensor");
   m.def("isa() -> str");
   m.def("force_isa(str name) -> ()");
   m.def("set_machine(int[] domain_of_cpu, int[] llc_bytes, bool stated) -> ()");

@@ -122,6 +122,8 @@ def _simulate(args: argparse.Namespace) -> str:
 
 
 def _calibrate(args: argparse.Namespace) -> str:
+    if rates.path() is None and not args.dry_run:
+        raise ValueError("calibrate: FRONTGI_CALIBRATION is 'off'; use --dry-run")
     found = calibrate()
     if args.dry_run:
         return f"{found}\nnot kept"

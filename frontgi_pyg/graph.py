@@ -330,6 +330,9 @@ class Graph:
 
         def build() -> tuple[tuple[Tensor, Graph], ...]:
             types = edge_type.long() if self.perm is None else edge_type.long()[self.perm]
+            if types.numel() and not 0 <= (low := int(types.min())) <= (high := int(types.max())) < num_relations:
+                wrong = low if low < 0 else high
+                raise IndexError(f"by_relation: 'edge_type' must be in [0, {num_relations}) (got {wrong})")
             positions = torch.arange(self.num_edges, device="cpu")
             ends, order, _ = torch.ops.frontgi.coo_to_csr(types, positions, num_relations, self.num_edges)
             rows, col = expand_rowptr(self.rowptr, self.num_edges)[order], self.col[order]

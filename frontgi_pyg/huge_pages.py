@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from frontgi_pyg import library  # noqa: F401 (loads the op)
+from frontgi_pyg.library import fake_kernel
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -39,5 +39,10 @@ def to_huge_pages(x: Tensor) -> Tensor:
         )
     columns = x.size(-1) if x.dim() else 1
     rows = x.numel() // columns if columns else 0
-    out: Tensor = torch.ops.frontgi.empty_in_huge_pages(x, rows, columns)
+    out: Tensor = torch.ops.frontgi.empty_in_huge_pages(x.detach(), rows, columns)
     return out.view(x.shape).copy_(x)
+
+
+@fake_kernel("empty_in_huge_pages")
+def _empty_in_huge_pages(like: Tensor, rows: int, columns: int) -> Tensor:
+    return like.new_empty(rows, columns)

@@ -59,6 +59,9 @@ class Rates:
         for name, value in asdict(self).items():
             if not isinstance(value, float) or not math.isfinite(value) or value < 0:
                 raise ValueError(f"rates: '{name}' must be a number, finite and not negative (got {value!r})")
+        positive = self.worker_llc_bytes, self.worker_memory_bytes, self.pack_bytes, self.llc_share
+        if min(positive) <= 0 or max(self.domain_memory_bytes, self.shared_memory_bytes) <= 0:
+            raise ValueError("rates: bytes a second and the share of a cache must be positive")
 
     def numbers(self) -> list[float]:
         """Returns the rates as the planner's ops take them."""
@@ -77,8 +80,8 @@ TYPICAL = Rates(
     region_seconds=5e-6,
     llc_share=0.75,
 )
-"""What :func:`frontgi_pyg.calibrate.calibrate` found on a Zen 4, whose neighbours left it some half of the cache; with
-three quarters, the choices timed there were as often right (``bench/planner.py --judge --rates``)."""
+"""What :func:`frontgi_pyg.calibrate.calibrate` found on a Zen 4 (``bench/results``), and more of the cache than its
+neighbours left there."""
 
 
 def described(topology: Topology) -> dict[str, Any]:
@@ -101,12 +104,14 @@ def path() -> Path | None:
 def load(topology: Topology) -> Rates | None:
     """Returns the rates kept for this machine; :obj:`None` if there are none. A file that makes no sense is named."""
     where = path()
-    if where is None or not where.is_file():
+    if where is None:
         return None
     try:
         kept = json.loads(where.read_text())
         rates = Rates(**kept["rates"])
         return rates if kept["machine"] == described(topology) else None
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, TypeError, KeyError) as error:
         warnings.warn(f"frontgi_pyg: {where} is no calibration and was passed over ({error})", stacklevel=2)
         return None

@@ -108,11 +108,24 @@ def test_rates_that_are_none(machine: Topology, kept_in: Path, value: object) ->
         assert rates.load(machine) is None
 
 
+def test_rates_that_would_divide_by_zero() -> None:
+    for name in ("pack_bytes", "worker_llc_bytes", "llc_share", "shared_memory_bytes"):
+        with pytest.raises(ValueError, match=r"^rates: bytes a second and the share of a cache must be positive"):
+            replace(MADE_UP, **{name: 0.0})
+
+
+def test_a_path_that_cannot_be_read(machine: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRONTGI_CALIBRATION", "/" + "long" * 100)
+    with pytest.warns(UserWarning, match="is no calibration and was passed over"):
+        assert rates.load(machine) is None
+
+
 def test_off(machine: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRONTGI_CALIBRATION", "off")
     assert rates.load(machine) is None
     with pytest.raises(ValueError, match="FRONTGI_CALIBRATION is 'off'"):
         rates.save(MADE_UP, machine, {})
+    assert main(["calibrate"]) == 2  # before anything is measured
 
 
 def test_the_command(

@@ -33,6 +33,13 @@ def test_a_copy(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert out.numel() == 0 or out.data_ptr() != x.data_ptr()
 
 
+def test_compiled() -> None:
+    x = torch.randn(6, 8)
+    compiled = torch.compile(to_huge_pages, fullgraph=True, backend="aot_eager", dynamic=True)
+    assert torch.equal(compiled(x), x)
+
+
+@pytest.mark.filterwarnings("error")
 def test_strided_features_and_their_gradients() -> None:
     x = torch.randn(6, 8, requires_grad=True)
     out = to_huge_pages(x[::2, 1::3])

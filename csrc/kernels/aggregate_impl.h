@@ -3,10 +3,12 @@
 //
 // Idea: the accumulators of a piece of a row stay in registers over all of the row's edges, and the output is
 // written once. A row is cut into pieces of kWide vectors, then of half as many, ..., one, then a masked tail; each
-// piece walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too). Layout:
-// see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety. Bits:
-// every lane does the same multiply, then add, unfused, edge by edge, in chains cut by position in the row alone, so
-// pieces and instruction sets agree.
+// piece walks the row's edges, prefetching the source row of an edge a few ahead (into the following rows too).
+//
+// Layout: see AggregateArgs. Requires col ascending within a row only for the result to be canonical, not for safety.
+//
+// Bits: every lane does the same multiply, then add, unfused, edge by edge, in chains cut by position in the row alone,
+// so pieces and instruction sets agree.
 #pragma once
 
 namespace frontgi::FRONTGI_ISA {

@@ -292,7 +292,9 @@ struct OnlineSoftmax {
   FRONTGI_INLINE void take(EdgeChunk<A>& chunk, int64_t heads, bool first) {
     A least[kHeadsTogether + kLanes<A>], added[kHeadsTogether];
     for (int64_t h = 0; h < heads; ++h) {
-      if (first) largest[h] = -A(__builtin_inff()), sum[h] = 0;
+      // The lowest number, not -inf: edges of score -inf weigh nothing in whatever chunk they come, and -inf - -inf is
+      // NaN.
+      if (first) largest[h] = sizeof(A) == 4 ? -A(__FLT_MAX__) : -A(__DBL_MAX__), sum[h] = 0;
       least[h] = largest[h];
       added[h] = 0;
     }

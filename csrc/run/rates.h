@@ -7,8 +7,8 @@ namespace frontgi {
 // What one worker does in a second, and one domain's path to memory. These are for machines that are only described:
 // a worker's were fitted to times on a server core of 2017 (Zen 1), the paths to memory are those of data sheets, and
 // packing costs what gathering from memory does. Which schedule is the cheapest depends on the ratios alone; with those
-// the planner agrees with the cache model best (bench/cache_model.py; with the rates of a core of 2022, in 39 of 48
-// cases where it was 45). For the machine that it runs on, Python passes what `frontgi calibrate` found.
+// of a core of 2022 the planner agreed less often with the cache model (bench/cache_model.py). For the machine that it
+// runs on, Python passes what `frontgi calibrate` found.
 struct Rates {
   double gather_seconds = 0;           // an edge in one slice, beside its bytes
   double worker_llc_bytes = 27e9;      // gathered out of the last-level cache

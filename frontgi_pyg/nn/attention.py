@@ -55,6 +55,8 @@ class AttentionConv(NativeConv):
         origin = (
             adjacency.origin if isinstance(adjacency, Graph) else "sparse" if is_sparse(adjacency) else "edge_index"
         )
+        if return_attention_weights is False:
+            return "return_attention_weights=False"  # PyG below 2.8 returns them, too
         if return_attention_weights and (
             origin != "edge_index"
             or isinstance(adjacency, EdgeIndex)

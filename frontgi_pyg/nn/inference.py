@@ -68,7 +68,7 @@ def layerwise_inference(
         ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError: If ``model`` is not a ``BasicGNN``.
+        TypeError: If ``model`` is not a ``BasicGNN``, or has a ``forward`` of its own.
         ValueError: If it is in training mode, or reads the activations of every layer, or ``block_rows`` is below 1.
 
     Example:
@@ -81,6 +81,8 @@ def layerwise_inference(
     """
     if not isinstance(model, BasicGNN):
         raise TypeError(f"layerwise_inference: 'model' must be a BasicGNN (got {type(model).__name__})")
+    if type(model).forward is not BasicGNN.forward:
+        raise TypeError(f"layerwise_inference: {type(model).__name__} has a forward() of its own")
     if model.training:
         raise ValueError("layerwise_inference: 'model' must be in evaluation mode (call model.eval())")
     if model.jk_mode not in (None, "last"):
@@ -95,7 +97,7 @@ def layerwise_inference(
     with torch.no_grad():
         for layer, conv in enumerate(model.convs):
             out = conv(x, edge_index, **beside)
-            own = out.numel() == 0 or out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+            own = is_plain(conv) and out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
             x = out  # the input is given up
             if layer < model.num_layers - 1 or model.jk_mode is not None:
                 x = _activated(model, layer, x, own, block_rows)
@@ -103,11 +105,18 @@ def layerwise_inference(
         return model.lin(x) if hasattr(model, "lin") else x
 
 
+def _is_by_rows(step: nn.Module) -> bool:
+    """Returns whether a row's result depends on that row alone: not where a batch's own statistics are taken."""
+    norm = step.module if isinstance(step, torch_geometric.nn.BatchNorm) else step
+    of_batch = isinstance(norm, nn.BatchNorm1d) and (norm.training or norm.running_mean is None)
+    return type(step) in _BY_ROWS and is_plain(step) and is_plain(norm) and not of_batch
+
+
 def _activated(model: BasicGNN, layer: int, x: Tensor, own: bool, block_rows: int | None) -> Tensor:
     """Returns a layer's output normalised and activated, in its own memory where that can be done."""
     norm, act = model.norms[layer], model.act
     steps = [step for step in ((act, norm) if model.act_first else (norm, act)) if step is not None]
-    if not own or any(type(step) not in _BY_ROWS or not is_plain(step) for step in steps):
+    if not own or not all(map(_is_by_rows, steps)):
         for step in steps:
             x = step(x)
         return x

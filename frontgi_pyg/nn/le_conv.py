@@ -13,6 +13,7 @@ from frontgi_pyg.graph import Graph
 from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
 from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, is_sparse, materialize, pyg_adjacency
 from frontgi_pyg.nn.neighbours import reduction, weighted_neighbours, weighted_reason
+from frontgi_pyg.ops.aggregate import accumulator_dtype
 
 
 class LEConv(NativeConv, _PyGLEConv):  # type: ignore[misc]
@@ -54,8 +55,7 @@ class LEConv(NativeConv, _PyGLEConv):  # type: ignore[misc]
 
     def _total_weight(self, graph: Graph, x_l: Tensor, reduce: str, terms: dict[str, Any]) -> Tensor:
         """Returns what a neighbour of 1 everywhere would be reduced to, ``[num_dst_nodes]``."""
-        wide = torch.float64 if x_l.dtype == torch.float64 else torch.float32
-        ones = torch.ones(graph.num_src_nodes, 1, dtype=wide)
+        ones = torch.ones(graph.num_src_nodes, 1, dtype=accumulator_dtype(x_l.dtype))
         return aggregate_nodes(graph, ones, reduce, **terms).squeeze(1)
 
     def _reason(self, x: Any, edge_index: Any, edge_weight: Tensor | None) -> str | None:

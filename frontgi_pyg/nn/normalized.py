@@ -25,6 +25,7 @@ from frontgi_pyg.nn.native import (
     to_graph,
     weight_reason,
 )
+from frontgi_pyg.ops.aggregate import accumulator_dtype
 
 Terms = dict[str, Any]
 
@@ -113,8 +114,8 @@ def normalized(
     loops = LOOPS[graph.origin] if add_self_loops else "none"
     if graph.origin == "edge_index" and edge_weight is None:
         improved = False  # PyG drops the fill value where there are no weights to fill
-    scale_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    inv_sqrt, self_scale = graph.gcn_norm(edge_weight, loops, 2.0 if improved else 1.0, scale_dtype)
+    fill = 2.0 if improved else 1.0
+    inv_sqrt, self_scale = graph.gcn_norm(edge_weight, loops, fill, accumulator_dtype(dtype))
     terms: Terms = {
         "row_scale": inv_sqrt,
         "col_scale": inv_sqrt,
@@ -150,8 +151,7 @@ def scaled(terms: Terms, factor: float, graph: Graph, dtype: torch.dtype) -> Ter
     found = dict(terms)
     row_scale, self_scale = terms.get("row_scale"), terms.get("self_scale")
     if row_scale is None:
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        found["row_scale"] = torch.full((graph.num_dst_nodes,), factor, dtype=wide)
+        found["row_scale"] = torch.full((graph.num_dst_nodes,), factor, dtype=accumulator_dtype(dtype))
     else:
         found["row_scale"] = factor * row_scale
     if self_scale is not None:
@@ -163,5 +163,5 @@ def aggregate_beside(graph: Graph, x: Tensor, residual: Tensor, alpha: float, te
     """Returns the aggregation of ``x`` under ``terms``, plus ``alpha * residual``."""
     if "self_scale" in terms:  # which is the loops', and there is one self term
         return aggregate_nodes(graph, x, "sum", **terms, **options).add_(residual, alpha=alpha)
-    own = {"self_scale": torch.full((1,), alpha), "x_self": residual}
+    own = {"self_scale": torch.full((1,), alpha, dtype=accumulator_dtype(x.dtype)), "x_self": residual}
     return aggregate_nodes(graph, x, "sum", **terms, **own, **options)

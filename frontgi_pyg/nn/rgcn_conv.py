@@ -32,7 +32,7 @@ class RelationalConv(NativeConv):
         if indices:
             if self.num_blocks is not None or (x_r is not None and x_r.is_floating_point()):
                 return "node indices in the place of features"
-            x_l = self.weight[0] if x_l is None else self.weight[0][x_l]
+            x_l = self.weight[0] if x_l is None else self.weight[0][:1].expand(x_l.size(0), -1)
             x_r = x_l if not isinstance(x, tuple) else x_l.new_empty(x_r.size(0), x_l.size(1))
         features = (x_l, x_r)
         reason = self.fallback_reason(features, edge_index)

@@ -50,7 +50,8 @@ def attend(
         s_{e,h} &= \mathrm{LeakyReLU}(u_{j,h} + v_{i,h} + w_{e,h}) \\
         s_{e,h} &= \mathbf{a}_h^{\top} \mathrm{LeakyReLU}(\mathbf{x}_{j,h} + \mathbf{x}^{\prime}_{i,h})
 
-    The softmax is safe for scores of any size. Rows without edges give the bias. Half types accumulate in float32, and
+    The softmax is safe for scores of any size; a row whose scores are all :math:`-\infty` gives the bias, as does one
+    without edges. Half types accumulate in float32, and
     scores are kept in the dtype of sums. The bits do not depend on the number of threads.
 
     Args:

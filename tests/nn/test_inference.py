@@ -21,7 +21,7 @@ def model_of(name: str, **kwargs: Any) -> nn.Module:
     model = getattr(pyg, name)(16, 24, num_layers=3, **{"out_channels": 7, **kwargs})
     for norm in model.norms:
         for module in norm.modules():
-            if isinstance(module, nn.BatchNorm1d):
+            if isinstance(module, nn.BatchNorm1d) and module.running_mean is not None:
                 nn.init.normal_(module.running_mean)
     return model.eval()
 
@@ -88,6 +88,33 @@ def test_hooks_are_called_once_for_all_rows() -> None:
     model.act.register_forward_hook(lambda _module, _args, out: rows.append(out.size(0)))
     layerwise_inference(model, features(60, 16), random_edges(60).index, block_rows=7)
     assert rows == [60, 60]
+
+
+def test_statistics_of_a_batch_are_those_of_all_rows() -> None:
+    x, index = features(60, 16), random_edges(60).index
+    own = accelerate(model_of("GraphSAGE", norm="batch_norm", norm_kwargs={"track_running_stats": False}))
+    training = accelerate(model_of("GraphSAGE", norm="batch_norm"))
+    training.norms.train()
+    for model in (own, training):
+        with torch.no_grad():
+            expected = model(x, index)
+        assert torch.allclose(layerwise_inference(model, x, index, block_rows=59), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_hook_keeps_of_a_conv_is_not_written_to() -> None:
+    model, kept = accelerate(model_of("GraphSAGE")), []
+    model.convs[0].register_forward_hook(lambda _module, _args, out: kept.append((out, out.clone())))
+    layerwise_inference(model, features(60, 16), random_edges(60).index)
+    assert torch.equal(*kept[0])
+
+
+def test_a_forward_of_its_own() -> None:
+    class Doubled(pyg.GraphSAGE):
+        def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+            return 2 * super().forward(*args, **kwargs)
+
+    with pytest.raises(TypeError, match=r"Doubled has a forward\(\) of its own"):
+        layerwise_inference(Doubled(16, 24, 2).eval(), features(60, 16), random_edges(60).index)
 
 
 def test_what_it_refuses() -> None:

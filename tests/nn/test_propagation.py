@@ -151,6 +151,15 @@ def test_dtype(name: str, dtype: torch.dtype) -> None:
     compare(pair, features(60, 16, dtype), random_edges(60), hops=3)
 
 
+@pytest.mark.parametrize(("name", "kwargs"), CASES, ids=str)
+def test_double(name: str, kwargs: dict[str, Any]) -> None:
+    pair = pair_of(name, 16, 16, **kwargs).to(torch.float64)
+    x, index = features(60, 16, torch.float64), random_edges(60).index
+    ours, theirs = pair.ours(x, index), pair.theirs(x, index)
+    assert pair.ours.path_taken == "native"
+    assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
 @every
 @pytest.mark.parametrize("aggr", ["mean", "max", "median"])
 def test_other_aggregations_take_pygs_path(name: str, aggr: str) -> None:
