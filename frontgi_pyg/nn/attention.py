@@ -11,8 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
-from frontgi_pyg.nn.native import NativeConv, is_sparse, materialize
+from frontgi_pyg.nn.native import NativeConv, is_sparse
 from frontgi_pyg.ops.attention import attend
 from frontgi_pyg.ops.linear import linear
 
@@ -116,14 +115,6 @@ class AttentionConv(NativeConv):
         edges, kept = remove_self_loops(edges, alpha[:num_edges])
         edges, _ = add_self_loops(edges, num_nodes=num_loops)
         return edges, torch.cat([kept, alpha[num_edges:]])
-
-
-def project(layer: Any, x: Tensor) -> Tensor:
-    """Calls a linear layer, on our kernel where that is all that calling it does."""
-    materialize(layer, x)
-    if is_plain_linear(layer) and layer.weight.dtype == x.dtype:
-        return apply_linear(x, layer.weight, layer.bias)
-    return layer(x)  # type: ignore[no-any-return]
 
 
 def head_scores(x: Tensor, *att: Tensor) -> list[Tensor]:

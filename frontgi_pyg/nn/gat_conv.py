@@ -16,10 +16,9 @@ from frontgi_pyg.nn.attention import (
     fill_reason,
     head_scores,
     loop_features,
-    project,
 )
 from frontgi_pyg.nn.linear import is_plain_linear
-from frontgi_pyg.nn.native import materialize, pyg_adjacency
+from frontgi_pyg.nn.native import materialize, project, pyg_adjacency
 from frontgi_pyg.nn.neighbours import neighbour_graph
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv as _PyGGATv2Conv
 
-from frontgi_pyg.nn.attention import AttentionConv, project
-from frontgi_pyg.nn.native import pyg_adjacency
+from frontgi_pyg.nn.attention import AttentionConv
+from frontgi_pyg.nn.native import project, pyg_adjacency
 from frontgi_pyg.nn.neighbours import neighbour_graph
 
 

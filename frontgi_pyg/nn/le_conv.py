@@ -10,8 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import LEConv as _PyGLEConv
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
-from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, is_sparse, materialize, pyg_adjacency
+from frontgi_pyg.nn.native import NativeConv, aggregate_nodes, is_sparse, project, pyg_adjacency
 from frontgi_pyg.nn.neighbours import reduction, weighted_neighbours, weighted_reason
 from frontgi_pyg.ops.aggregate import accumulator_dtype
 
@@ -46,7 +45,7 @@ class LEConv(NativeConv, _PyGLEConv):  # type: ignore[misc]
         x_l, x_r = (x, x) if isinstance(x, Tensor) else x
         graph, terms = weighted_neighbours(edge_index, edge_weight, x_l, x_r, None, self.flow)
         reduce = reduction(self.aggr)
-        a, b, own = (_apply(lin, t) for lin, t in ((self.lin1, x_l), (self.lin2, x_r), (self.lin3, x_r)))
+        a, b, own = (project(lin, t) for lin, t in ((self.lin1, x_l), (self.lin2, x_r), (self.lin3, x_r)))
         if terms or graph.edge_weight is not None:
             a, b = a.to(x_l.dtype), b.to(x_l.dtype)  # under autocast they are half, and PyG's messages float again
         total = self._total_weight(graph, x_l, reduce, terms)
@@ -64,8 +63,3 @@ class LEConv(NativeConv, _PyGLEConv):  # type: ignore[misc]
         if edge_weight is not None and is_sparse(edge_index):
             return "edge weights beside a sparse adjacency"
         return weighted_reason(self, x, edge_index, edge_weight)
-
-
-def _apply(lin: Any, x: Tensor) -> Tensor:
-    materialize(lin, x)
-    return apply_linear(x, lin.weight, lin.bias) if is_plain_linear(lin) else lin(x)

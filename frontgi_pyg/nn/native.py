@@ -18,7 +18,7 @@ from torch_geometric.typing import SparseTensor
 
 from frontgi_pyg.adjacency import graph_of, graph_of_sparse
 from frontgi_pyg.graph import Graph, Loops
-from frontgi_pyg.nn.linear import exporting, retyped
+from frontgi_pyg.nn.linear import apply_linear, exporting, is_plain_linear, retyped
 from frontgi_pyg.ops.aggregate import aggregate
 from frontgi_pyg.plan import AskedSchedule
 
@@ -223,6 +223,14 @@ def materialize(linear: Any, x: Tensor) -> None:
     """Gives a lazy linear layer the width of ``x``, as its first call would."""
     if type(getattr(linear, "weight", None)) is torch.nn.parameter.UninitializedParameter:
         linear.initialize_parameters(linear, (x,))
+
+
+def project(linear: Any, x: Tensor) -> Tensor:
+    """Calls a linear layer, on our kernel where that is all that calling it does."""
+    materialize(linear, x)
+    if is_plain_linear(linear):
+        return apply_linear(x, linear.weight, linear.bias)
+    return linear(x)  # type: ignore[no-any-return]
 
 
 def aggregate_nodes(graph: Graph, x: Tensor, reduce: str, **terms: Any) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import SGConv as _PyGSGConv
 
 from frontgi_pyg.nn.linear import apply_linear, is_plain_linear
-from frontgi_pyg.nn.native import aggregate_nodes, materialize, pyg_adjacency
+from frontgi_pyg.nn.native import aggregate_nodes, materialize, project, pyg_adjacency
 from frontgi_pyg.nn.normalized import NormalizedConv
 from frontgi_pyg.ops.conv import conv
 from frontgi_pyg.plan import order_for
@@ -33,7 +33,7 @@ class SGConv(NormalizedConv, _PyGSGConv):  # type: ignore[misc]
         """Runs the layer on ``[num_nodes, in_channels]`` (static graphs: ``[batch, num_nodes, in_channels]``)."""
         if self._cached_x is not None:
             self.took("native")
-            return self._update(self._cached_x.detach())
+            return project(self.lin, self._cached_x.detach())
         reason = self.normalized_reason(x, edge_index, edge_weight)
         self.took(reason or "native")
         if reason is not None:
@@ -57,7 +57,7 @@ class SGConv(NormalizedConv, _PyGSGConv):  # type: ignore[misc]
                 x = aggregate_nodes(graph, x, "sum", **rest)
                 if self.cached:
                     self._cached_x = x
-            return self._update(x)
+            return project(self.lin, x)
         weight, bias = self.lin.weight, self.lin.bias
         if order_for(x.size(1), weight.size(0)) == "multiply_first":
             x = apply_linear(x, weight, None)
@@ -67,8 +67,3 @@ class SGConv(NormalizedConv, _PyGSGConv):  # type: ignore[misc]
         for _ in range(self.K - 1):
             x = aggregate_nodes(graph, x, "sum", **rest)
         return conv(graph, x, weight, bias, "sum", **rest)
-
-    def _update(self, x: Tensor) -> Tensor:
-        if is_plain_linear(self.lin):
-            return apply_linear(x, self.lin.weight, self.lin.bias)
-        return self.lin(x)  # type: ignore[no-any-return]

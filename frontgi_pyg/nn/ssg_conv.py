@@ -10,8 +10,8 @@ from torch import Tensor
 from torch_geometric.nn import SSGConv as _PyGSSGConv
 
 from frontgi_pyg.graph import Graph
-from frontgi_pyg.nn.linear import apply_linear, is_fusable, is_plain_linear
-from frontgi_pyg.nn.native import materialize, pyg_adjacency
+from frontgi_pyg.nn.linear import apply_linear, is_fusable
+from frontgi_pyg.nn.native import materialize, project, pyg_adjacency
 from frontgi_pyg.nn.normalized import NormalizedConv, Terms, aggregate_beside, scaled
 from frontgi_pyg.plan import order_for
 
@@ -40,7 +40,7 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
         """Runs the layer on ``[num_nodes, in_channels]`` (static graphs: ``[batch, num_nodes, in_channels]``)."""
         if self._cached_h is not None:
             self.took("native")
-            return self._update(self._cached_h.detach())
+            return project(self.lin, self._cached_h.detach())
         reason = self.normalized_reason(x, edge_index, edge_weight)
         self.took(reason or "native")
         if reason is not None:
@@ -63,7 +63,7 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
         hops = self._hops(graph, x, terms)
         if self.cached:
             self._cached_h = hops
-        return self._update(hops)
+        return project(self.lin, hops)
 
     def _hops(self, graph: Graph, x: Tensor, terms: Terms) -> Tensor:
         if self.K == 0:
@@ -73,8 +73,3 @@ class SSGConv(NormalizedConv, _PyGSSGConv):  # type: ignore[misc]
             out = aggregate_beside(graph, out, x, 1.0, terms, schedule=self.schedule)
         last = scaled(terms, (1 - self.alpha) / self.K, graph, x.dtype)
         return aggregate_beside(graph, out, x, self.alpha, last, schedule=self.schedule)
-
-    def _update(self, x: Tensor) -> Tensor:
-        if is_plain_linear(self.lin):
-            return apply_linear(x, self.lin.weight, self.lin.bias)
-        return self.lin(x)  # type: ignore[no-any-return]
