@@ -167,7 +167,7 @@ def test_small_graphs(name: str, kwargs: dict[str, Any], edges: Edges) -> None:
 
 
 @layers
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edges=small_edges(), heads=st.integers(1, 5), loops=st.booleans(), concat=st.booleans())
 def test_any_graph(name: str, edges: Edges, heads: int, loops: bool, concat: bool) -> None:
     check(gat(name, heads=heads, add_self_loops=loops, concat=concat), features(edges.num_src, 16), edges.index)
